@@ -29,6 +29,10 @@ TOUR = texts.ROOT / "experiments" / "tour"
 PAGE = (TOUR / "README.md").read_text()
 STOPS = sorted(path.stem for path in TOUR.glob("[0-9][0-9]_*.py"))
 QUICK = ("06_wordpiece", "07_masking", "15_sizes")  # they train nothing
+EXACT = (*QUICK, "04_attention", "05_masks", "12_names")  # nothing quoted depends on rounding
+# What is likeliest of a few decides what these show.
+LOOSE = ("08_next_sentence", "11_question_answering", "13_features", "14_bert_and_gpt")
+LOOSE += ("16_diffusion",)
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
@@ -226,16 +230,23 @@ CLAIMS = {
     "name", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in STOPS]
 )
 def test_stop_shows_what_its_page_says(walk: ModuleType, name, tmp_path_factory):
-    """Numbers, and what is likeliest of two, may differ on another machine once models train."""
+    """Numbers may differ a little on another machine once models train."""
     folder = tmp_path_factory.getbasetemp() / "tour"
     folder.mkdir(exist_ok=True)
     found, printed = walk.run_stop(TOUR / f"{name}.py", folder)
     CLAIMS[name](found)
     shown = walk.cut(printed, quoted(name))
-    if name in QUICK:
+    if name in EXACT:
         assert shown == quoted(name)
     there, here = (NUMBER.sub("#", text).split() for text in (quoted(name), shown))
-    assert difflib.SequenceMatcher(None, there, here, autojunk=False).ratio() > 0.9
+    if name in LOOSE:
+        assert difflib.SequenceMatcher(None, there, here, autojunk=False).ratio() > 0.9
+    else:
+        assert here == there
+        numbers = [
+            [float(n.replace(",", "")) for n in NUMBER.findall(t)] for t in (shown, quoted(name))
+        ]
+        np.testing.assert_allclose(*numbers, rtol=0.25, atol=0.35)
     for written in (folder, TOUR):
         assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(rf"!\[.{{20,}}]\({name}\.png\)", PAGE)  # with words for the blind
