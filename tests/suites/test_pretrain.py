@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,17 @@ def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
 def test_pretrain_takes_changes_of_its_own_config(run, usual, one_device):
     found = ask(run, "pretrain", changes=(("evals.validation.rate", "0.4"),))
     assert found["mlm_predictions"] > 2 * usual[0]["mlm_predictions"]
+
+
+@pytest.mark.parametrize("knobs", [{"rate": 0.4}, {"replace": (1.0, 0.0, 0.0), "unit": "word"}])
+def test_pretrain_has_the_same_masks_for_any_training(run, usual, one_device, knobs):
+    """The same weights have the same score of every example, however their run masked."""
+    masking = dataclasses.replace(run.config.masking, **knobs)
+    found, arrays = score(run.replace_sections(masking=masking), "pretrain")
+    assert found == pytest.approx(usual[0], rel=1e-6)
+    assert arrays["examples"].tobytes() == usual[1]["examples"].tobytes()
+    np.testing.assert_array_equal(arrays["mlm_loss.count"], usual[1]["mlm_loss.count"])
+    np.testing.assert_allclose(arrays["mlm_loss.sum"], usual[1]["mlm_loss.sum"], rtol=1e-5)
 
 
 def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
