@@ -13,7 +13,7 @@ import pytest
 from bert_jax import suites
 from bert_jax.suites import texts
 from bert_jax.suites.token_scores import TokenScorer
-from tests.suites.asking import ask
+from tests.suites.asking import ask, score
 from tests.suites.masked import CAUSAL, make_model, plainly_masked
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -36,6 +36,17 @@ def test_nelbo_of_a_blank_model_is_exact(models, source):
     assert found["nats_per_character"] == pytest.approx(total / letters, rel=1e-6)
     assert (found["words"], found["characters"]) == (words, letters)
     assert (found["examples"], found["draws"]) == (len(written), 3)
+
+
+def test_nelbo_of_a_blank_model_on_its_corpus(run):
+    """Each token costs the same, whatever is masked; rates of both ends make a small error."""
+    blank = dataclasses.replace(run, params=jax.tree.map(np.zeros_like, run.params))
+    found, each = score(blank, "nelbo", draws=16)
+    assert found["nats_per_token"] == pytest.approx(math.log(run.tokenizer.size - 1), rel=0.005)
+    nats, tokens = (each[f"nats_per_token.{part}"] for part in ("sum", "count"))
+    assert nats.sum() / tokens.sum() == pytest.approx(found["nats_per_token"])
+    assert found["tokens"] == tokens.sum()
+    assert tokens.max() == run.config.sequence_length - 3  # of a full row: [CLS] and two [SEP]
 
 
 def test_nelbo_is_the_mean_over_all_masks(models, tmp_path):
