@@ -38,13 +38,18 @@ def read_lines(folder: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def test_old_run_is_evaluated_and_exported_as_it_was(old, capfd):
+def test_run_v1_has_at_most_500_000_bytes():
+    assert sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) <= 500_000
+
+
+def test_old_run_and_its_export_have_its_scores(old, capfd):
     written = read_lines(FOLDER)[8]
-    assert cli.execute(["evaluate", "--model=run", "--output=new.json"]) == 0
-    scores = json.loads(Path("new.json").read_text())["pretrain"]
-    for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
-        assert scores[name] == pytest.approx(written[f"eval/validation/{name}"], rel=TOLERANCE)
     assert cli.execute(["export", "--model=run", "--output=exported"]) == 0
+    for words in (["--model=run"], ["--model=exported", "--config=config.py"]):
+        assert cli.execute(["evaluate", *words, "--output=new.json"]) == 0
+        scores = json.loads(Path("new.json").read_text())["pretrain"]
+        for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
+            assert scores[name] == pytest.approx(written[f"eval/validation/{name}"], rel=TOLERANCE)
 
 
 def test_old_run_goes_on_and_trains_as_it_did(old, capfd, monkeypatch):
@@ -60,6 +65,7 @@ def test_old_run_goes_on_and_trains_as_it_did(old, capfd, monkeypatch):
     if unicodedata.unidata_version != UNICODE:
         assert code == 2
         assert "error: run was trained on another corpus" in said
+        assert "hint: the files behind corpus.path, task.source or tokenizer.path changed" in said
         return
     assert code == 0
     assert "resuming run at step 4" in said
