@@ -4,12 +4,16 @@ draws.
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import random
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from bert_jax import cli
 from tests.texts import ROOT
 
 FOLDER = ROOT / "experiments" / "reliability"
@@ -55,6 +59,39 @@ def test_chaos_finds_another_answer(chaos, tmp_path, monkeypatch, loss, wrong):
     chaos.episode(1, tmp_path / "a", tmp_path, normal, lambda one: bool(found.append(one)))
     assert [one.wrong for one in found if one.wrong] == wrong
     assert ("--seed=1 --faults=" in found[-1].log) == bool(wrong)
+
+
+@pytest.mark.fault(28)
+def test_damage_at_random_is_told_or_changes_nothing(chaos, tmp_path, monkeypatch, capfd):
+    """The run of golden/run_v1 is evaluated after bits are flipped, files cut and removed.
+
+    The seed strikes weights and vocabulary.
+    """
+
+    class World(chaos.World):
+        """A copy of the run, evaluated in this process."""
+
+        def __init__(self):
+            golden = ROOT / "tests" / "golden" / "run_v1"
+            self.path, self.scratch = shutil.copytree(golden, tmp_path / "world"), tmp_path
+
+        def run(self, stage):
+            monkeypatch.chdir(self.path)
+            code = cli.execute(stage.words.split())
+            return chaos.Outcome(code, *capfd.readouterr(), 0.0)
+
+    read = ("run/checkpoints/8/params", "run/tokenizer")
+    monkeypatch.setitem(chaos.READS, "evaluate", read)
+    usual = next(stage for stage in chaos.STAGES if stage.name == "evaluate")
+    stage = dataclasses.replace(usual, words="evaluate --checkpoint=run")
+    world, chance, told = World(), random.Random(311), set()
+    answer = stage.answer(world.path, world.run(stage).out)
+    for kind in 2 * [kind for kind in chaos.KINDS if kind.row == 5]:
+        draw = chaos.Draw(chance, world, stage, 0.0, answer, finished=True)
+        what, wrong, outcome = kind.run(draw)
+        assert not wrong, what
+        told.add(outcome.told())
+    assert told == {True, False}
 
 
 @pytest.mark.slow

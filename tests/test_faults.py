@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-AT_RANDOM = 28  # the row whose test takes minutes
 
 
 def list_rows(text: str) -> list[int]:
@@ -16,15 +15,24 @@ def list_rows(text: str) -> list[int]:
     return [int(first) for first in firsts if first.isdigit()]
 
 
+def is_slow(node: ast.AST) -> bool:
+    """Tell whether a test, a parameter or `pytestmark` has the mark `slow`."""
+    found = getattr(node, "decorator_list", [])
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+        found = [node.value]
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.param":
+        found = [keyword.value for keyword in node.keywords if keyword.arg == "marks"]
+    marks = [mark for one in found for mark in getattr(one, "elts", [one])]
+    return "pytest.mark.slow" in map(ast.unparse, marks)
+
+
 def find_rows(source: str) -> Iterator[int]:
     """Yield the rows that quick tests of a file hold, by `pytest.mark.fault(N, ...)`."""
-    tree = ast.parse(source)
-    nodes = list(ast.walk(tree))
-    if any("pytestmark" in text and "mark.slow" in text for text in map(ast.unparse, tree.body)):
-        return
-    tests = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    slow = [test for test in tests if "pytest.mark.slow" in map(ast.unparse, test.decorator_list)]
-    skipped = {id(node) for test in slow for node in ast.walk(test)}
+    nodes = list(ast.walk(ast.parse(source)))
+    slow = list(filter(is_slow, nodes))
+    if any(isinstance(node, ast.Assign) for node in slow):
+        return  # the whole file
+    skipped = {id(inner) for node in slow for inner in ast.walk(node)}
     for node in nodes:
         marks = isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault"
         if marks and id(node) not in skipped:
@@ -37,8 +45,7 @@ def test_every_row_has_a_quick_test():
     files = [file.read_text() for file in HERE.rglob("test_*.py")]
     held = {row for text in files if "mark.fault" in text for row in find_rows(text)}
     assert held <= set(listed), "a mark names a row that the table does not have"
-    missing = set(listed) - held - {AT_RANDOM}
-    assert not missing, f"rows without a quick test: {sorted(missing)}"
+    assert sorted(set(listed) - held) == []
 
 
 def test_marks_of_quick_tests_are_found():
@@ -46,6 +53,8 @@ def test_marks_of_quick_tests_are_found():
         "@pytest.mark.fault(3, 7)\ndef test_a(): ...\n"
         "@pytest.mark.slow\n@pytest.mark.fault(8)\ndef test_b(): ...\n"
         "x = pytest.param(1, marks=pytest.mark.fault(9))\n"
+        "y = pytest.param(1, marks=(pytest.mark.fault(10), pytest.mark.slow))\n"
     )
     assert sorted(find_rows(source)) == [3, 7, 9]
-    assert [*find_rows(f"pytestmark = pytest.mark.slow\n{source}")] == []
+    for marks in ("pytest.mark.slow", "[pytest.mark.usefixtures('x'), pytest.mark.slow]"):
+        assert list(find_rows(f"pytestmark = {marks}\n{source}")) == []
