@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.training import resume
 from tests import toy
+from tests.checkpoints.states import list_bits, open_folder
+from tests.updates import build_program
 
 PRINTS = {"corpus": "a" * 64, "tokenizer": "b" * 64, "batches": "c" * 64}
 RATE = {"masking__rate": 0.4}
@@ -70,3 +74,25 @@ def test_resume_refuses_another_measure_of_the_best(knob, value):
     assert error.value.hint.startswith(f"--config.evals.validation.{knob}=")
     assert check(changes, f"evals.validation.{knob}")  # no step is ranked yet
     assert check({"evals__validation__batch_size": 16}, best=1.0)["best"] == 1.0
+
+
+@pytest.mark.fault(8)
+def test_resume_splits_parameters_over_another_mesh(tmp_path):
+    """A state of fsdp = 8 has the same bits under fsdp = 2, split as that program needs it.
+
+    That training goes on as before is held by tests/test_distributed.py.
+    """
+    assert check({"parallel__fsdp": 2})  # free to change
+    before, after = (
+        build_program(toy.config(parallel__fsdp=ways, model__layers=1)) for ways in (8, 2)
+    )
+    random = np.random.default_rng(0)
+    drawn = jax.tree.map(lambda x: random.normal(0, 9, x.shape).astype(x.dtype), before.shapes)
+    made = open_folder(tmp_path)
+    made.save(1, jax.device_put(drawn, before.layout), {})
+    resumed = made.restore(after.describe_state())[0]
+    made.close()
+    assert list_bits(resumed) == list_bits(drawn)
+    layouts = [jax.tree.leaves(program.layout) for program in (before, after)]
+    assert [leaf.sharding for leaf in jax.tree.leaves(resumed)] == layouts[1]
+    assert layouts[0] != layouts[1]
