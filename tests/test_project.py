@@ -40,7 +40,7 @@ def test_workflows_call_make_targets():
             program, *words = re.sub(r"\$\{\{.*?\}\}", "", line).split()
             assert program == "make"
             called |= {word for word in words if "=" not in word}
-    assert {"lint", "test", "test-all", "test-gpu", "docs", "wheel"} <= called <= targets
+    assert {"extras", "lint", "test", "test-all", "test-gpu", "docs", "wheel"} <= called <= targets
 
 
 def test_recipes_name_files_that_exist():
