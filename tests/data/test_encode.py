@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bert_jax.data import encode
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.engines import build_wordpiece
-from tests import reactions
+from tests import EXAMPLES, reactions
 from tests.data.small import WORDS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
@@ -36,7 +36,7 @@ def encode_each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
 
 
 @given(SENTENCES, st.sampled_from([*BUILDERS]))
-@settings(max_examples=200)
+@settings(max_examples=EXAMPLES or 200)
 def test_word_by_word_gives_the_ids_of_sentences(found, name):
     sentences = [" ".join(" ".join(words).split()) for words in found]
     pieces = [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"]

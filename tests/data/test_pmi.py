@@ -18,7 +18,7 @@ from bert_jax.data import ngrams, pmi
 from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import TextStream
 from bert_jax.masking import units
-from tests import corpora
+from tests import EXAMPLES, corpora
 from tests.masking.by_hand import list_words, name_groups
 
 # Pieces of words: 8 and 9 go on with a word, 1 is [UNK].
@@ -103,7 +103,7 @@ def search(prepared: Prepared, masking: knobs.Masking) -> set[int]:
     return {*pmi.Search(prepared, masking).run().sorted.tolist()}
 
 
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES or 8)
 @given(seed=st.integers(0, 10_000), most=st.integers(2, 5), often=st.integers(0, 3))
 def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, often):
     prepared, documents = make_corpus(tmp_path_factory.mktemp("corpus"), seed)
@@ -144,7 +144,7 @@ def group_words(tokens: np.ndarray, eligible: np.ndarray, known: set[int]) -> li
     return groups
 
 
-@settings(max_examples=15)
+@settings(max_examples=EXAMPLES or 15)
 @given(seed=st.integers(0, 10_000), longest=st.integers(1, 8), length=st.integers(3, 40))
 def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longest, length):
     prepared, _ = make_corpus(tmp_path_factory.mktemp("corpus"), seed)

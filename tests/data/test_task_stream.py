@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bert_jax.config import knobs
 from bert_jax.data import task_stream
 from bert_jax.data.task_stream import TaskStream, round_length
+from tests import EXAMPLES
 from tests.data.letters import SPECIAL, encode, make_example
 
 # Words of many texts, most of them short; with [CLS] and [SEP] a row has two more tokens.
@@ -32,7 +33,7 @@ def group(request) -> str:
     return request.param
 
 
-@settings(max_examples=15)
+@settings(max_examples=EXAMPLES or 15)
 @given(
     count=st.integers(1, 40),
     size=st.integers(1, 20),

@@ -21,7 +21,7 @@ from bert_jax.errors import DataError
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Work
 from bert_jax.predictors.options import Options
-from tests import texts
+from tests import EXAMPLES, texts
 from tests.predictors.drawing import GOLDEN, open_golden
 
 MODEL = GOLDEN / "pretraining"
@@ -58,7 +58,7 @@ def read_parts(parts: list[bytes], count: int) -> list[list[bytes]]:
     return found
 
 
-@settings(max_examples=30)
+@settings(max_examples=EXAMPLES or 30)
 @given(
     lines=st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30),
     count=st.integers(1, 7),

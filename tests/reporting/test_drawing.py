@@ -14,6 +14,7 @@ from matplotlib.text import Text
 
 from bert_jax.reporting import drawing
 from bert_jax.reporting.figures import Chart, Heat, Series
+from tests import EXAMPLES
 from tests.reporting.kinds import FIGURES, HEAT, LINE, ROWS
 
 NAMED = dataclasses.replace(
@@ -54,7 +55,7 @@ def find_labels(axis):
     return [label.get_text() for label in axis.get_ticklabels() if label.get_visible()]
 
 
-@settings(max_examples=10)
+@settings(max_examples=EXAMPLES or 10)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.booleans())
 def test_lines_are_drawn_whole_and_inside(values, percent):
     points = [(10.0 * i, value) for i, value in enumerate(values, 1)]

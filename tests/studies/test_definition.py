@@ -33,7 +33,7 @@ from bert_jax.studies.definition import (
     variants,
     zipped,
 )
-from tests import texts, toy
+from tests import EXAMPLES, texts, toy
 from tests.studies.small import RATES, make_base, make_study
 
 
@@ -115,7 +115,7 @@ def test_identity_counts_evaluations_that_end_training(change):
 
 
 @pytest.mark.fault(25)
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES or 8)
 @given(
     st.permutations((0.1, 0.2, 0.3)), st.permutations((0, 1, 2)), st.integers(1, 3), st.booleans()
 )
