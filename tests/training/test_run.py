@@ -1,4 +1,4 @@
-"""Runs from the config to the last step: what they learn.
+"""Runs from the config to the last step: what they learn, and which step is their best.
 
 A run in bfloat16 is held by tests/net/test_matrix.py.
 """
@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from bert_jax import train
+from bert_jax.checkpoints.manifest import list_metrics
 from bert_jax.config import load_file, override, resolve_and_list_idle
+from bert_jax.evaluation import corpus
 from tests import outcomes, texts
 
 KINDS = 8  # words that may stand first in a pair, and as many that may stand second
@@ -106,3 +108,21 @@ def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
     losses = outcomes.logged(tmp_path / "run", "loss")
     assert losses[-1] < losses[0] - 0.1
     assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
+
+
+def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
+    losses = iter((math.nan, 2.0, math.nan, 1.0, math.nan))
+    found = lambda *_: {"mlm_loss": next(losses)}  # noqa: E731
+    monkeypatch.setattr(corpus.Evaluator, "__call__", found)
+    every = {"checkpoints__every": 1, "evals__validation__every": 1, "checkpoints__keep": 9}
+    train.run(texts.configure(base, steps=5, **every), tmp_path, command=[])
+    metas = {step: outcomes.state(tmp_path, step)[1] for step in range(1, 6)}
+    assert [(meta["best"], meta["misses"]) for meta in metas.values()] == [
+        (None, 0),
+        (2.0, 0),
+        (2.0, 1),
+        (1.0, 0),
+        (1.0, 1),
+    ]
+    ranked = [(step, loss) for step, loss in list_metrics(tmp_path) if loss is not None]
+    assert ranked == [(4, 1.0), (2, 2.0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +12,15 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding, train
+from bert_jax import train
 from bert_jax.checkpoints import saving
-from bert_jax.checkpoints.manifest import list_metrics
-from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError
 from bert_jax.evaluation import corpus, inference
 from bert_jax.training import program, run, stop
 from bert_jax.training.runs import Runs, last_common_step
 from bert_jax.training.step import compute_inputs
-from tests import outcomes, texts, toy, updates
+from tests import outcomes, texts
 from tests.checkpoints.states import flip_bit, save_steps
 from tests.texts import configure
 
@@ -127,33 +125,6 @@ def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
         last_common_step(runs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["vmap", "map"])
-def test_runs_lie_on_devices_of_their_own(how):
-    """The update over a mesh of runs and rows equals the update of each run by itself."""
-    config = toy.config(parallel__arms=how, batch_size=8, model__layers=1)
-    several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(2)]
-    mesh = sharding.make_mesh(config.parallel, 2)
-    assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
-    together = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, 2)
-    states = together.place([together.init(one.seed) for one in several])
-    inputs = [compute_inputs(one, 6) for one in several]
-    batch = toy.batch(8, 24)
-    stacked, metrics = together.update(states, batch, inputs)
-    used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
-    assert len(used) == 8
-    alone = updates.build_program(config, devices=1)
-    for index, one in enumerate(several):
-        expected, found = alone.update(alone.init(one.seed), batch, [inputs[index]])
-        ours = together.fetch_metrics(metrics)[index]
-        for name, wanted in alone.fetch_metrics(found)[0].items():
-            assert ours[name] == pytest.approx(wanted, rel=1e-4, abs=1e-6), name
-        mine = together.pick(stacked, index, together.layout)["optimizer"]  # weights drift in Adam
-        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(expected["optimizer"]), strict=True)
-        for a, b in pairs:
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
-
-
 def test_runs_under_pmap_do_not_train_together(base, tmp_path):
     config = configure(base, parallel__step="pmap", batch_size=8)
     with pytest.raises(ConfigError, match="train together under jit"):
@@ -188,21 +159,3 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
     assert gathered, "parameters are split, and gathered where they are used"
     shapes = [shape.split(",") for shape in gathered]
     assert [shape for shape in shapes if len(shape) > 1 and int(shape[0]) % 48 == 0] == []
-
-
-def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
-    losses = iter((math.nan, 2.0, math.nan, 1.0, math.nan))
-    found = lambda *_: {"mlm_loss": next(losses)}  # noqa: E731
-    monkeypatch.setattr(corpus.Evaluator, "__call__", found)
-    every = {"checkpoints__every": 1, "evals__validation__every": 1, "checkpoints__keep": 9}
-    train.run(configure(base, **SMALL | every | {"steps": 5}), tmp_path, command=[])
-    metas = {step: outcomes.state(tmp_path, step)[1] for step in range(1, 6)}
-    assert [(meta["best"], meta["misses"]) for meta in metas.values()] == [
-        (None, 0),
-        (2.0, 0),
-        (2.0, 1),
-        (1.0, 0),
-        (1.0, 1),
-    ]
-    ranked = [(step, loss) for step, loss in list_metrics(tmp_path) if loss is not None]
-    assert ranked == [(4, 1.0), (2, 2.0)]

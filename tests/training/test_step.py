@@ -26,21 +26,6 @@ def make_config(**changes: object) -> knobs.Config:
     return toy.config(**{"model__layers": 1} | changes)
 
 
-def find_share(config: knobs.Config, part: str) -> float:
-    """Return the share of the numbers of a part of the state that a device holds."""
-    program = build_program(config)
-    shapes = jax.tree.leaves(program.shapes[part])
-    layout = jax.tree.leaves(program.layout[part])
-    held = [where.shard_shape(x.shape) for x, where in zip(shapes, layout, strict=True)]
-    return sum(map(math.prod, held)) / sum(x.size for x in shapes)
-
-
-def test_fsdp_leaves_a_device_a_quarter():
-    for part in ("params", "optimizer"):
-        assert find_share(make_config(parallel__fsdp=4), part) <= 0.30
-        assert find_share(make_config(), part) == 1.0
-
-
 @pytest.mark.parametrize("empty", ["nothing eligible", "padding alone"])
 def test_update_of_no_targets_has_loss_0(empty):
     """Never 0 / 0: every number is finite, and the update is not skipped."""

@@ -1,0 +1,57 @@
+"""The compiled update: where its state and its runs lie on devices."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import sharding
+from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.training import program
+from bert_jax.training.step import compute_inputs
+from tests import toy, updates
+
+
+def find_share(config: knobs.Config, part: str) -> float:
+    """Return the share of the numbers of a part of the state that a device holds."""
+    compiled = updates.build_program(config)
+    shapes = jax.tree.leaves(compiled.shapes[part])
+    layout = jax.tree.leaves(compiled.layout[part])
+    held = [where.shard_shape(x.shape) for x, where in zip(shapes, layout, strict=True)]
+    return sum(map(math.prod, held)) / sum(x.size for x in shapes)
+
+
+def test_fsdp_leaves_a_device_a_quarter():
+    for part in ("params", "optimizer"):
+        assert find_share(toy.config(parallel__fsdp=4, model__layers=1), part) <= 0.30
+        assert find_share(toy.config(model__layers=1), part) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["vmap", "map"])
+def test_runs_lie_on_devices_of_their_own(how):
+    """The update over a mesh of runs and rows equals the update of each run by itself."""
+    config = toy.config(parallel__arms=how, batch_size=8, model__layers=1)
+    several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(2)]
+    mesh = sharding.make_mesh(config.parallel, 2)
+    assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
+    together = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, 2)
+    states = together.place([together.init(one.seed) for one in several])
+    inputs = [compute_inputs(one, 6) for one in several]
+    batch = toy.batch(8, 24)
+    stacked, metrics = together.update(states, batch, inputs)
+    used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
+    assert len(used) == 8
+    alone = updates.build_program(config, devices=1)
+    for index, one in enumerate(several):
+        expected, found = alone.update(alone.init(one.seed), batch, [inputs[index]])
+        ours = together.fetch_metrics(metrics)[index]
+        for name, wanted in alone.fetch_metrics(found)[0].items():
+            assert ours[name] == pytest.approx(wanted, rel=1e-4, abs=1e-6), name
+        mine = together.pick(stacked, index, together.layout)["optimizer"]  # weights drift in Adam
+        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(expected["optimizer"]), strict=True)
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
