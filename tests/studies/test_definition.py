@@ -8,16 +8,13 @@ import functools
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data import prepare
-from bert_jax.errors import ConfigError, DataError, MissingError
+from bert_jax.errors import ConfigError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
-from bert_jax.studies import actions, measures
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -28,18 +25,12 @@ from bert_jax.studies.definition import (
     Suite,
     axis,
     expand,
-    identity,
     load_study,
     variants,
     zipped,
 )
-from tests import EXAMPLES, texts, toy
+from tests import texts
 from tests.studies.small import RATES, make_base, make_study
-
-
-def list_ids(**changes) -> list[str]:
-    return [cell.id for cell in expand(make_study(**changes))]
-
 
 # --- axes and cells -------------------------------------------------------------------------------
 
@@ -66,68 +57,6 @@ def test_expand_gives_variants_and_seeds_to_a_copy():
             configs.assign(tree, sets[cell.labels["arm"]])
             assert cell.config == configs.resolve(tree)
     assert made.base.to_dict() == before
-
-
-# --- names of cells -------------------------------------------------------------------------------
-
-
-@pytest.mark.fault(25)
-def test_identity_counts_only_what_is_trained():
-    config = expand(make_study())[0].config
-    leaves = configs.flatten(configs.to_dict(config))
-    free = {
-        path
-        for path in leaves
-        if identity(toy.with_leaf(config, path.split("."), "other")) == identity(config)
-    }
-    for section, some in {
-        "loader.": None,
-        "evals.": None,
-        "logging.": None,
-        "corpus.": ["corpus.cache", "corpus.workers"],
-        "model.": ["model.attention", "model.remat"],  # all backends compute the same
-    }.items():
-        of_section = [path for path in leaves if path.startswith(section)]
-        assert {path for path in free if path.startswith(section)} == {*(some or of_section)}
-    assert not free & {"seed", "data_seed", "steps", "masking.rate", "parallel.prng", "init_from"}
-    branches = [
-        identity(dataclasses.replace(config, branch_from=trunk))
-        for trunk in ("runs/a@50", "/elsewhere/b@50", "runs/a@60")
-    ]
-    assert branches[0] == branches[1] != branches[2]
-
-
-@pytest.mark.fault(25)
-@pytest.mark.parametrize(
-    "change", [{"every": 100}, {"rate": 0.4}, {"seed": 1}, {"unit": "word"}, {"batch_size": 16}]
-)
-def test_identity_counts_evaluations_that_end_training(change):
-    """With patience another evaluation is another run, and --reuse must not mistake the two."""
-
-    def name_cells(patience: int, **validation) -> set[str]:
-        tree = make_base(checkpoints__patience=patience)
-        for knob, value in validation.items():
-            tree.evals.validation[knob] = value
-        return {*list_ids(base=tree)}
-
-    assert name_cells(0, **change) == name_cells(0)
-    assert bool(name_cells(2, **change) & name_cells(2)) == ("batch_size" in change)
-
-
-@pytest.mark.fault(25)
-@settings(max_examples=EXAMPLES or 8)
-@given(
-    st.permutations((0.1, 0.2, 0.3)), st.permutations((0, 1, 2)), st.integers(1, 3), st.booleans()
-)
-def test_identity_survives_edits_in_any_order(shares, seeds, kept, sizes_first):
-    """A study that has fewer points and seeds, or another order, has the same cells."""
-    sizes = axis("model.size", ("tiny", "mini"))
-    every = expand(make_study(axes=(axis("masking.rate", (0.1, 0.2, 0.3)), sizes), seeds=(0, 1, 2)))
-    shares, seeds = shares[:kept], tuple(seeds[:kept])
-    wanted = {c.id for c in every if c.values["masking.rate"] in shares and c.seed in seeds}
-    axes = (sizes, axis("masking.rate", shares))
-    found = list_ids(axes=axes if sizes_first else axes[::-1], seeds=seeds)
-    assert sorted(found) == sorted(wanted)
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -251,52 +180,3 @@ REFUSED = [
 def test_expand_refuses_what_cannot_be_meant(changes, message):
     with pytest.raises(ConfigError, match=message):
         expand(make_study(**changes))
-
-
-# --- evaluations ----------------------------------------------------------------------------------
-
-
-def test_cell_has_evaluations_of_its_head_and_budget():
-    """A left-to-right model has no head for cross_rate; some evaluations are of some budgets."""
-    none = {"objectives.nsp.weight": None, "pairs": "none"}
-    masked = none | {"objectives.mlm.weight": 1.0}
-    causal = none | {"objectives.mlm.weight": None, "objectives.causal_lm.weight": 1.0}
-    causal["model.causal"] = True
-    late = Suite("blimp", (("source", "files:pairs"),), budgets=(20,))
-    study = make_study(
-        base=make_base(checkpoints__best=""),
-        axes=(variants("way", {"both": masked, "left": causal}),),
-        seeds=(0,),
-        budget=Budget("steps", (10, 20)),
-        evaluations={"bound": Suite("nelbo"), "rates": Suite("cross_rate"), "late": late},
-    )
-    cells = expand(study)
-    assert [[*cell.evaluations] for cell in cells] == [
-        ["bound", "rates"],
-        ["bound", "rates", "late"],
-        ["bound"],
-        ["bound", "late"],
-    ]
-    lines = measures.describe_left_out(cells, measures.record_evaluations(study))
-    assert [line.partition(" is")[0] for line in lines] == ["rates", "late"]
-
-
-GONE = "files:/nowhere"
-
-
-@pytest.mark.parametrize(
-    ("base", "evaluation", "error"),
-    [
-        ({"corpus__source": "files", "corpus__path": "/nowhere"}, Suite("pretrain"), DataError),
-        ({"tokenizer__path": "/nowhere"}, Suite("pretrain"), ConfigError),
-        ({}, Suite("blimp", (("source", GONE),)), DataError),
-        ({}, Finetune("sst2", (("task.source", GONE),)), MissingError),
-    ],
-)
-def test_launch_refuses_missing_data(base, evaluation, error, tmp_path):
-    study = make_study(base=make_base(**base), evaluations={"one": evaluation})
-    named = actions.Named(study, "x", "x", tmp_path)
-    for dry_run in (True, False):
-        with pytest.raises(error, match="/nowhere"):
-            actions.launch_study(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
-    assert not (tmp_path / "w").exists()

@@ -13,14 +13,15 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax.interop import runs
-from bert_jax.predictors.base import AskedModel, Line
+from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
-from bert_jax.views import PAGES
+from bert_jax.views import PAGES, vectors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "huggingface"
 FOLDER = GOLDEN / "pretraining"  # 2 layers of 16 with 2 heads, 47 pieces, 24 positions
 CAT = {"text": "the cat sat on the mat", "text_pair": "it walked"}
 DOG = {"text": "a big dog ran"}
+FIVE = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
 
 
 def open_golden(name: str) -> runs.TrainedModel:
@@ -35,6 +36,12 @@ def make_page(
     kind, make = PAGES[name].find_maker()
     rows = [Line(number, dict(one)) for number, one in enumerate(fields, 1)]
     return make(kind(AskedModel(run, Options(long=long))), rows, **flags)
+
+
+def make_points(run: runs.TrainedModel, texts: list[str], words: bool = False) -> vectors.Points:
+    """Make the points of texts, or of their words."""
+    rows = [Line(i, {"text": text}) for i, text in enumerate(texts, 1)]
+    return vectors.make_points(OfText(AskedModel(run, Options())), rows, words)
 
 
 def read_data(page: str) -> dict[str, Any]:

@@ -23,11 +23,6 @@ from tests.views.making import (
 )
 
 
-@pytest.fixture(scope="module")
-def golden() -> runs.TrainedModel:
-    return open_golden("pretraining")
-
-
 def check_weights(found: np.ndarray, wanted: np.ndarray) -> None:
     """Their roots are rounded to bytes."""
     np.testing.assert_allclose(np.sqrt(found), np.sqrt(wanted), atol=0.5 / 255 + 1e-6)

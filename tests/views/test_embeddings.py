@@ -1,4 +1,4 @@
-"""The page of embeddings: its vectors, map and neighbours against other ways to compute them."""
+"""The page of embeddings: its map, neighbours and tables against other ways to compute them."""
 
 from __future__ import annotations
 
@@ -11,102 +11,31 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from bert_jax.api import Model
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors.base import AskedModel, Line, OfText
+from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import draw_lengths, draw_positions
 from bert_jax.views.texts import Labelled
 from tests import toy
 from tests.pages import read_figure
-from tests.views.making import make_page, open_golden, read_data, run_inspect
-
-TEXTS = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
+from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
 
-@pytest.fixture(scope="module")
-def run() -> runs.TrainedModel:
-    return open_golden("pretraining")
-
-
-def make_points(run: runs.TrainedModel, texts: list[str], words: bool = False) -> vectors.Points:
-    rows = [Line(i, {"text": text}) for i, text in enumerate(texts, 1)]
-    return vectors.make_points(OfText(AskedModel(run, Options())), rows, words)
-
-
-def make(run: runs.TrainedModel, texts: list[str], **options) -> str:
-    return make_page("embeddings", run, *({"text": text} for text in texts), **options)
-
-
-# --- vectors --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_last_layer_is_what_predict_embed_writes(run, pooling):
-    theirs = Model(run).embed(TEXTS, pooling=pooling)
-    points = make_points(run, TEXTS)
-    mine = points.vectors[-1, points.poolings.index(pooling)]
-    np.testing.assert_allclose(mine, theirs, atol=2e-6)
-
-
-def test_word_is_the_mean_of_its_pieces(run):
-    texts = ["The  walked zzz", "a bigger dog"]
-    points = make_points(run, texts, words=True)
-    assert points.names == " ".join(texts).split()
-    assert points.rows.tolist() == [0, 0, 0, 1, 1, 1]
-    assert max(map(len, points.pieces)) > 1, "no word of several pieces: nothing is tested"
-    table = np.asarray(run.params["encoder"]["embeddings"]["token"])
-    for at, ids in enumerate(points.pieces):
-        np.testing.assert_allclose(points.vectors[0, 0, at], table[ids].mean(0), atol=1e-6)
-    whole = make_points(run, [*texts, "a"])
-    weights = [len(ids) for ids in points.pieces[:3]]
-    mean = np.average(points.vectors[-1, 0, :3], axis=0, weights=weights)
-    np.testing.assert_allclose(mean, whole.vectors[-1, 0, 0], atol=2e-6)
-
-
-# --- projections and neighbours -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(6, 20), (40, 5)])
-def test_pca_is_numpys_svd(shape):
-    data = np.random.default_rng(0).normal(size=shape) * np.arange(1, shape[1] + 1)
-    places, shares = vectors.project_pca(data.astype(np.float32))
-    left, sizes, _ = np.linalg.svd(data - data.mean(0), full_matrices=False)
-    expected = left[:, :2] * sizes[:2]
-    for axis in (0, 1):
-        assert abs(places[:, axis]).max() == places[:, axis].max()
-        sign = np.sign(expected[abs(expected[:, axis]).argmax(), axis])
-        np.testing.assert_allclose(places[:, axis], sign * expected[:, axis], atol=1e-4)
-    np.testing.assert_allclose(shares, sizes[:2] ** 2 / (sizes**2).sum(), rtol=1e-5)
-
-
-def test_nearest_are_those_of_sorting_all():
-    random = np.random.default_rng(1)
-    some = random.normal(size=(300, 8)).astype(np.float32)
-    table = random.normal(size=(90, 8)).astype(np.float32)
-    some[3] = table[5] = 0
-    barred = [[int(i)] if i < 80 else [1, 2] for i in range(300)]
-    ids, cosines = vectors.find_nearest(some, table, 4, barred)
-    for i in range(300):
-        norms = np.linalg.norm(some[i]) * np.linalg.norm(table, axis=1)
-        every = np.where(norms > 0, table @ some[i] / np.where(norms > 0, norms, 1), 0)
-        every[barred[i]] = -2
-        np.testing.assert_allclose(cosines[i], np.sort(every)[::-1][:4], atol=1e-6)
-        np.testing.assert_allclose(every[ids[i]], cosines[i], atol=1e-6)
-    assert vectors.find_nearest(some, table, 100, barred)[0].shape == (300, 88)
+def make(golden: runs.TrainedModel, texts: list[str], **options) -> str:
+    return make_page("embeddings", golden, *({"text": text} for text in texts), **options)
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-def test_numbers_of_every_view_are_on_the_page(run):
+def test_numbers_of_every_view_are_on_the_page(golden):
     """[CLS] is the same for all texts below the first layer: those points lie in one place."""
-    data, points = read_data(make(run, TEXTS)), make_points(run, TEXTS)
-    assert (data["names"], data["start"], len(data["views"])) == (TEXTS, [3, 0], 4 * 3)
-    table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size]
-    barred = [[*run.tokenizer.special, *ids] for ids in points.pieces]
+    data, points = read_data(make(golden, FIVE)), make_points(golden, FIVE)
+    assert (data["names"], data["start"], len(data["views"])) == (FIVE, [3, 0], 4 * 3)
+    table = np.asarray(golden.params["encoder"]["embeddings"]["token"])[: golden.tokenizer.size]
+    barred = [[*golden.tokenizer.special, *ids] for ids in points.pieces]
     for key, view in data["views"].items():
         layer, pool = map(int, key.split())
         mine = points.vectors[layer, pool]
@@ -121,30 +50,30 @@ def test_numbers_of_every_view_are_on_the_page(run):
         ids, near = vectors.find_nearest(mine, table, 5, barred)
         names, said = view["words"]
         np.testing.assert_allclose(said, near, atol=6e-4)
-        assert same or names == [[run.tokenizer.shown[i] for i in row] for row in ids]
+        assert same or names == [[golden.tokenizer.shown[i] for i in row] for row in ids]
 
 
 @pytest.mark.parametrize(
     ("layer", "pooling", "start"),
     [("input", "cls", [0, 2]), ("0", "", [1, 0]), ("2", "mean", [3, 1])],
 )
-def test_first_view_is_what_was_asked_for(run, layer, pooling, start):
-    page = make(run, TEXTS, layer=layer, pooling=pooling, neighbours=2)
+def test_first_view_is_what_was_asked_for(golden, layer, pooling, start):
+    page = make(golden, FIVE, layer=layer, pooling=pooling, neighbours=2)
     data = read_data(page)
     assert data["start"] == start
     assert {len(view["near"][0][0]) for view in data["views"].values()} == {2}
     assert re.findall('<option value="(\\d)" selected', page) == [str(at) for at in start]
 
 
-def test_words_are_told_apart_by_their_texts(run):
-    data = read_data(make(run, ["the cat", "the dog"], points="words"))
+def test_words_are_told_apart_by_their_texts(golden):
+    data = read_data(make(golden, ["the cat", "the dog"], points="words"))
     assert data["names"] == ["the₁", "cat₁", "the₂", "dog₂"]
     assert data["rows"] == [0, 0, 1, 1]
     assert data["places"] == ["1:1", "1:2", "2:1", "2:2"]
 
 
-def test_labels_of_json_lines_are_on_the_page(run):
-    reader = Labelled(AskedModel(run, Options()))
+def test_labels_of_json_lines_are_on_the_page(golden):
+    reader = Labelled(AskedModel(golden, Options()))
     lines = ['{"text": "the cat", "label": "x"}', '{"text": "a dog", "label": 3}', "mat"]
     read = [reader.read(n, line) for n, line in enumerate(lines, 1)]
     assert read_data(embeddings.make_embeddings_page(reader, read))["labels"] == ["x", "3", None]
@@ -152,51 +81,51 @@ def test_labels_of_json_lines_are_on_the_page(run):
         reader.read(7, '{"text": "the cat", "label": []}')
 
 
-def test_tsne_shows_one_view_and_its_settings(run):
-    page = make(run, TEXTS, method="tsne", layer="1")
+def test_tsne_shows_one_view_and_its_settings(golden):
+    page = make(golden, FIVE, method="tsne", layer="1")
     assert "<figcaption>t-SNE, perplexity 1.333, seed 0</figcaption>" in page
     assert list(read_data(page)["views"]) == ["2 0"]
     assert vectors.choose_perplexity(2000) == 30
 
 
-def test_cut_text_is_the_text_of_its_first_tokens(run):
+def test_cut_text_is_the_text_of_its_first_tokens(golden):
     long = " ".join(["the cat"] * 11)  # 22 tokens, and two
-    whole = read_data(make(run, [long, "the cat", "a dog"]))
+    whole = read_data(make(golden, [long, "the cat", "a dog"]))
     assert whole["counts"][0] == 22
-    cut = make(run, [f"{long} a", "the cat", "a dog"], long="cut")
+    cut = make(golden, [f"{long} a", "the cat", "a dog"], long="cut")
     assert "1 cut to 24 tokens" in cut
     assert read_data(cut)["views"] == whole["views"]
 
 
-def test_many_points_have_no_table_of_cosines(run, monkeypatch):
+def test_many_points_have_no_table_of_cosines(golden, monkeypatch):
     monkeypatch.setattr(embeddings, "FEW", 4)
-    page = make(run, TEXTS)
+    page = make(golden, FIVE)
     views = read_data(page)["views"]
     assert sorted(key for key, view in views.items() if "words" in view) == ["0 0", "0 1", "0 2"]
     assert "at most 4 points; these are 5" in page
     monkeypatch.setattr(vectors, "MOST", 4)
     with pytest.raises(DataError, match="5 points, and a page holds 4"):
-        make(run, TEXTS)
+        make(golden, FIVE)
 
 
 # --- tables and the command -----------------------------------------------------------------------
 
 
-def test_tables_are_those_of_the_model(run):
-    parts = jax.tree.map(np.asarray, run.params["encoder"]["embeddings"])
-    said = read_figure(draw_lengths(run), "Lengths of token vectors")
+def test_tables_are_those_of_the_model(golden):
+    parts = jax.tree.map(np.asarray, golden.params["encoder"]["embeddings"])
+    said = read_figure(draw_lengths(golden), "Lengths of token vectors")
     bins = [int(text.rpartition(": ")[2]) for text in said]
     assert bins == np.histogram(np.linalg.norm(parts["token"][:47], axis=1), 40)[0].tolist()
-    pixels = image.imread(io.BytesIO(base64.b64decode(draw_positions(run)[0])))
+    pixels = image.imread(io.BytesIO(base64.b64decode(draw_positions(golden)[0])))
     cosines = np.where(pixels[..., 2] > pixels[..., 0], -1, 1) * pixels[..., 3]
     one = parts["position"] / np.linalg.norm(parts["position"], axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, one @ one.T, atol=0.5 / 255 + 1e-6)
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
-def test_positions_that_are_not_learned_are_named(run, position):
-    model = toy.replace(run.config.model, position=position, first_position=2)
-    _, text = draw_positions(toy.replace(run, config=toy.replace(run.config, model=model)))
+def test_positions_that_are_not_learned_are_named(golden, position):
+    model = toy.replace(golden.config.model, position=position, first_position=2)
+    _, text = draw_positions(toy.replace(golden, config=toy.replace(golden.config, model=model)))
     assert ("24 of 24 rows" in text) == (position == "sinusoidal")
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 

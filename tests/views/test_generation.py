@@ -6,19 +6,12 @@ import html
 import re
 from typing import Any
 
-import pytest
-
 from bert_jax.api import Model
 from bert_jax.interop import runs
-from tests.views.making import make_page, open_golden, read_data, run_inspect
+from tests.views.making import make_page, read_data, run_inspect
 
 TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]
 DRAWN: dict[str, Any] = {"max_tokens": 5, "temperature": 1.0, "steps": 3, "order": "random"}
-
-
-@pytest.fixture(scope="module")
-def golden() -> runs.TrainedModel:
-    return open_golden("pretraining")
 
 
 def make(run: runs.TrainedModel, texts: list[str], **settings: Any) -> str:

@@ -1,0 +1,13 @@
+"""What the tests of pages share."""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_jax.interop import runs
+from tests.views.making import open_golden
+
+
+@pytest.fixture(scope="module")
+def golden() -> runs.TrainedModel:
+    return open_golden("pretraining")
