@@ -1,7 +1,4 @@
-"""What 10,000 updates and 100 saves leave behind, with updates that compute nothing.
-
-Which steps are kept is held by test_train.py, test_branch.py and tests/checkpoints/test_saving.py.
-"""
+"""What 10,000 updates and 100 saves leave behind, with updates that compute nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +9,13 @@ import psutil
 import pytest
 
 from bert_jax import train
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.training.program import Program
+from bert_jax.training.run import Run
 from tests import texts
 
 pytestmark = pytest.mark.slow
-STEPS, SAVES, EVALUATIONS = 10_000, 100, 2_500
+STEPS, SAVES, EVALUATIONS, BEST = 10_000, 100, 2_500, 5_000
 MEBIBYTE = 2**20
 
 
@@ -27,13 +26,15 @@ def measure_process() -> tuple[int, int, int]:
     return process.memory_info().rss, process.num_fds(), process.num_threads()
 
 
-def test_memory_files_and_threads_do_not_grow(base, tmp_path, monkeypatch, one_device):
+def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, one_device):
     """The updates repeat the metrics of the first; the process is measured at every 1,000th."""
     config = texts.configure(
         base,
         steps=STEPS,
         logging__every=100,
         checkpoints__every=STEPS // SAVES,
+        checkpoints__keep=3,
+        checkpoints__at="(300, 4_000)",
         evals__validation__every=EVALUATIONS,
         batch_size=4,
         masking__replace="(1,0,0)",  # nothing is left to chance: the ledger would stop the run
@@ -51,7 +52,13 @@ def test_memory_files_and_threads_do_not_grow(base, tmp_path, monkeypatch, one_d
             measured.append(measure_process())
         return state, first[0]
 
+    record = Run.record_evaluation
+
+    def rank(self: Run, name: str, metrics: dict[str, float], samples: Any, step: int) -> None:
+        record(self, name, metrics | {"mlm_loss": float(abs(step - BEST))}, samples, step)
+
     monkeypatch.setattr(Program, "update", repeat)
+    monkeypatch.setattr(Run, "record_evaluation", rank)
     train.run(config, tmp_path / "run", command=[])
     assert len(measured) == STEPS // 1_000
     early, late = measured[2], measured[-1]
@@ -60,3 +67,5 @@ def test_memory_files_and_threads_do_not_grow(base, tmp_path, monkeypatch, one_d
     assert late[2] <= early[2] + 4
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == STEPS // 100 + STEPS // EVALUATIONS
+    kept = [300, 4_000, BEST, 9_800, 9_900, 10_000]
+    assert list_steps(tmp_path / "run" / "checkpoints") == kept
