@@ -78,7 +78,7 @@ def test_answer_is_the_frozen_one(folder, name):
 
 
 @pytest.mark.slow
-def test_answers_with_the_flags_of_users_are_the_frozen_ones(folder):
+def test_answers_are_frozen_with_the_flags_of_users(folder):
     """The other answers here are compiled with the flags of the tests."""
     names = [name for name in QUESTIONS if name.startswith(QUICK)]
     commands = [answer_rows.make_command(name) for name in names]
