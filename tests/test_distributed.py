@@ -26,6 +26,7 @@ from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.training import stop
 from tests import FEWER_PARTS, clusters, fault_points, networks, outcomes, tasks, texts
+from tests.checkpoints.interrupts import PLACES
 from tests.texts import ROOT
 
 STEPS = 8
@@ -74,7 +75,7 @@ def start_two(
             devices=2,
             within=host,
             JAX_PROCESS_ID=str(number),
-            BERT_JAX_FAULT=fault,
+            **{"killed_at" if fault.split(":")[0] in PLACES else "BERT_JAX_FAULT": fault},
             **shared,
         )
         for number, (fault, host) in enumerate(zip(faults, hosts, strict=True))
@@ -149,20 +150,19 @@ def test_drawn_rates_are_the_same_on_two_processes(name, base, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.fault(3)
-@pytest.mark.parametrize("step", ["jit", "pmap"])
+@pytest.mark.parametrize("name", ["jit", "pmap", "fsdp"])
 @pytest.mark.fault(8)
-def test_number_of_processes_may_change(step, base, tmp_path):
-    """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost
-    or repeated.
-    """
-    command = words(base, tmp_path / "run", steps=24, parallel__step=step)
+def test_number_of_processes_may_change(name, base, tmp_path):
+    """Two processes, then one, then two, each stopped once: no example is lost or repeated."""
+    command = words(base, tmp_path / "run", steps=24, **LAYOUTS[name])
     codes, errors = two(command, ("", "step:5:term"))
     assert codes == [75, 75], errors
     stopped = list_steps(tmp_path / "run" / "checkpoints")[-1]
     assert 5 <= stopped <= 12
     assert all(f"stopped at step {stopped} of 24, saved" in err for err in errors), errors
 
-    code, err = one(command, f"step:{stopped + 4}:term")
+    mesh = ["--config.parallel.fsdp=2"] if name == "fsdp" else []  # another one in between
+    code, err = one([*command, *mesh], f"step:{stopped + 4}:term")
     assert code == 75, err
     assert f"resuming {tmp_path / 'run'} at step {stopped}" in err
 
@@ -170,7 +170,7 @@ def test_number_of_processes_may_change(step, base, tmp_path):
     assert codes == [0, 0], errors
     assert f"resuming {tmp_path / 'run'} at step {stopped + 4}" in errors[0]
 
-    code, err = one(words(base, tmp_path / "reference", steps=24, parallel__step=step))
+    code, err = one(words(base, tmp_path / "reference", steps=24, **LAYOUTS[name]))
     assert code == 0, err
     assert_close(tmp_path / "run", tmp_path / "reference")
 
@@ -191,9 +191,7 @@ def test_signal_to_one_of_two_cuts_an_evaluation_off(base, reference, tmp_path):
 
 @pytest.mark.slow
 def test_refusal_of_process_0_ends_both(base, reference):
-    """Nobody waits for the other: a changed config is every process's error, a workdir in use is
-    passed on.
-    """
+    """A changed config is every process's error, a workdir in use is passed on: nobody waits."""
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
@@ -213,6 +211,17 @@ def assert_lost(code: int, err: str) -> None:
         assert hint.startswith("hint: the same command continues")
 
 
+def lose(dead: int, fault: str, command: list[str]) -> tuple[int, str]:
+    """The end of the process with a fault, and what it says; its peer ends within two minutes."""
+    processes = start_two(command, ("", fault) if dead else (fault, ""))
+    processes[dead].wait(timeout=250)
+    begun = time.monotonic()
+    codes, errors = ends(processes)
+    assert time.monotonic() - begun < 120, "jax waits 300 s"
+    assert_lost(codes[1 - dead], errors[1 - dead])
+    return codes[dead], errors[dead]
+
+
 @pytest.mark.slow
 @pytest.mark.fault(3)
 @pytest.mark.timeout(900)
@@ -224,18 +233,27 @@ def test_lost_process_ends_its_peer_and_resumes(dead, fault, code, base, referen
     """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's
     after a minute. An error of a process stands, and jax's wait for all at the end keeps nobody.
     """
-    faults = ["", ""]
-    faults[dead] = f"step:6:{fault}"
-    processes = start_two(words(base, tmp_path), (faults[0], faults[1]))
-    processes[dead].wait(timeout=250)
-    begun = time.monotonic()
-    codes, errors = ends(processes)
-    assert time.monotonic() - begun < 120, "jax waits 300 s"
-    assert codes[dead] == code
-    assert ("RuntimeError: a fault of the tests" in errors[dead]) == (fault == "raise")
-    assert_lost(codes[1 - dead], errors[1 - dead])
+    found, error = lose(dead, f"step:6:{fault}", words(base, tmp_path))
+    assert found == code
+    assert ("RuntimeError: a fault of the tests" in error) == (fault == "raise")
     codes, errors = two(words(base, tmp_path))
     assert codes == [0, 0], errors
+    assert_close(tmp_path, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(1, 3)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("dead", "place"), [(0, "arrays"), (0, "manifest"), (1, "arrays")])
+def test_kill_while_all_save_leaves_the_step_before(dead, place, base, reference, tmp_path):
+    """Parameters are split over both processes, so each writes a part of every step."""
+    command = words(base, tmp_path, parallel__fsdp=4)
+    code, error = lose(dead, f"{place}:8", command)
+    assert code == -signal.SIGKILL, error
+    assert list_steps(tmp_path / "checkpoints") == [4]
+    codes, errors = two(command)
+    assert codes == [0, 0], errors
+    assert f"resuming {tmp_path} at step 4" in errors[0]
     assert_close(tmp_path, reference)
 
 
@@ -447,8 +465,7 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
         assert environment["machine"]["processes"] == 2
         # The second process has a log of its own, and nothing to say in it.
         (group,) = [name for name, one in two.read_groups().items() if cell.id in one.cells]
-        log = two.log(group)
-        assert log.with_suffix(".1.log").exists()
+        assert two.log(group).with_suffix(".1.log").exists()
 
 
 @pytest.mark.slow
