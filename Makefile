@@ -82,7 +82,7 @@ test-gpu: venv  ## what a GPU alone can show; without one, every test says so
 lint: venv  ## formatting, lint and types
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python tests/docstrings.py bert_jax configs experiments
+	$(BIN)/python tests/tools/docstrings.py bert_jax configs experiments
 	$(BIN)/mypy
 
 wheel: venv  ## dist/*.whl

@@ -3,7 +3,7 @@
     python tests/golden/make_run_v1.py
 
 It was written once, by the first version. Later versions must open, resume, evaluate, export and
-report it (`tests/test_run_v1.py`), or refuse it by name and say what to do.
+report it (`tests/golden/test_run_v1.py`), or refuse it by name and say what to do.
 """
 
 from __future__ import annotations

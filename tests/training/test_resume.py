@@ -80,7 +80,7 @@ def test_resume_refuses_another_measure_of_the_best(knob, value):
 def test_resume_splits_parameters_over_another_mesh(tmp_path):
     """A state of fsdp = 8 has the same bits under fsdp = 2, split as that program needs it.
 
-    That training goes on as before is held by tests/test_distributed.py.
+    That training goes on as before is held by tests/training/test_distributed.py.
     """
     assert check({"parallel__fsdp": 2})  # free to change
     before, after = (

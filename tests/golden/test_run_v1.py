@@ -1,4 +1,4 @@
-"""Every later version reads what the first one has written: `golden/run_v1`."""
+"""Every later version reads what the first one has written: `run_v1`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_jax import cli
 from bert_jax.data import prepare
 from tests import texts
 
-FOLDER = Path(__file__).parent / "golden" / "run_v1"
+FOLDER = Path(__file__).parent / "run_v1"
 # Relative: by now another compiler may make the programs, which rounds otherwise.
 TOLERANCE = 1e-3
 UNICODE = "14.0.0"  # of Python 3.11, which wrote it: another one may split words otherwise
