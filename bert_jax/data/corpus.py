@@ -128,6 +128,8 @@ def open_corpus(folder: Path) -> Prepared:
         "validation": open_split(folder / "validation", manifest.splits.validation),
     }
     unigrams = open_array(folder / "unigrams.npy", tokenizer.size)
+    if unigrams.sum() != manifest.splits.train.tokens:
+        raise DataError(f"{folder}/unigrams.npy does not count the tokens of train", HINT)
     return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest.fingerprint)
 
 

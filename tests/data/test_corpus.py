@@ -23,11 +23,14 @@ def folder(tmp_path) -> Path:
     return small.run(tmp_path).folder
 
 
+OTHER = {"manifest": "manifest.json", "count": "unigrams.npy"}
+
+
 @pytest.mark.fault(16)
-@pytest.mark.parametrize("damage", ["cut", "gone", "short", "objects", "pickle", "manifest"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "short", "objects", "pickle", *OTHER])
 def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
     """A pickle is not opened."""
-    file = folder / ("manifest.json" if damage == "manifest" else "train/tokens.npy")
+    file = folder / OTHER.get(damage, "train/tokens.npy")
     values, payload = np.load(folder / "train/tokens.npy"), saved.Payload(tmp_path / "marker")
     objects = np.array([payload] * len(values), object)
     changes = {
@@ -37,6 +40,7 @@ def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
         "objects": lambda: np.save(file, objects, allow_pickle=True),
         "pickle": lambda: file.write_bytes(pickle.dumps(payload)),
         "manifest": lambda: file.write_text('{"format": 1}'),
+        "count": lambda: np.save(file, np.load(file) ^ (np.arange(len(np.load(file))) == 7)),
     }
     changes[damage]()
     with pytest.raises(DataError, match=str(file)) as caught:
