@@ -1,5 +1,5 @@
-"""Selection of whole units: exact in a row of 65,535 tokens, where 32 bits only just suffice; and by
-weights: their order, its distribution, and where they end.
+"""Selection of whole units: exact in a row of 65,535 tokens, where 32 bits only just suffice.
+Selection by weights: the order of units, its distribution, and where weights end.
 
 That rules select what the loops of `by_hand.py` do, and views their slices, is in test_corrupt.py.
 """
