@@ -65,7 +65,7 @@ def test_chaos_finds_another_answer(chaos, tmp_path, monkeypatch, loss, wrong):
 def test_damage_at_random_is_told_or_changes_nothing(chaos, tmp_path, monkeypatch, capfd):
     """The run of golden/run_v1 is evaluated after bits are flipped, files cut and removed.
 
-    The seed strikes weights and vocabulary.
+    With this seed weights and vocabulary are damaged.
     """
 
     class World(chaos.World):

@@ -137,7 +137,7 @@ def test_editable_installation_copies_no_config(tmp_path):
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
     """The folder of the commands of a fresh environment with a wheel, and this one's packages."""
-    pytest.importorskip("ensurepip")
+    pytest.importorskip("ensurepip", reason="ensurepip is not installed")
     folder = tmp_path_factory.mktemp("wheel")
     build(folder, "wheel")
     venv.create(folder / "env", with_pip=True)

@@ -23,7 +23,7 @@ from bert_jax.errors import ConfigError, suggest
 
 ENTRIES: dict[str, type] = {"objectives": Objective, "evals": Eval}  # sections with named entries
 KINDS = {  # what a knob without range and choices takes
-    bool: "true/false",
+    bool: "true, false",
     int: "a whole number",
     float: "a number",
     str: "text",

@@ -1,1 +1,1 @@
-"""What other programs and the first version have written, and what wrote it."""
+"""What other programs and version 0.2 have written, and what wrote it."""

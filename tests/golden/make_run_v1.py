@@ -2,8 +2,8 @@
 
     python tests/golden/make_run_v1.py
 
-It was written once, by the first version. Later versions must open, resume, evaluate, export and
-report it (`tests/golden/test_run_v1.py`), or refuse it by name and say what to do.
+Version 0.2 wrote it in November 2026. Later versions must open, resume, evaluate, export and report
+it (`tests/golden/test_run_v1.py`), or refuse it by name and say what to do.
 """
 
 from __future__ import annotations

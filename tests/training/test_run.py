@@ -112,8 +112,7 @@ def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
 
 def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
     losses = iter((math.nan, 2.0, math.nan, 1.0, math.nan))
-    found = lambda *_: {"mlm_loss": next(losses)}  # noqa: E731
-    monkeypatch.setattr(corpus.Evaluator, "__call__", found)
+    monkeypatch.setattr(corpus.Evaluator, "__call__", lambda *_: {"mlm_loss": next(losses)})
     every = {"checkpoints__every": 1, "evals__validation__every": 1, "checkpoints__keep": 9}
     train.run(texts.configure(base, steps=5, **every), tmp_path, command=[])
     metas = {step: outcomes.state(tmp_path, step)[1] for step in range(1, 6)}

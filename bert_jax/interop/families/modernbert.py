@@ -146,7 +146,7 @@ def _read_rotary_base(stated: Stated, kind: str) -> Any:
     """
     kinds = base.read_value(stated, "rope_parameters", {})
     if not isinstance(kinds, dict) or not kinds.keys() <= BASES.keys():
-        raise ConfigError(f"rope_parameters = {show(kinds)}", f"of {' and '.join(BASES)}")
+        raise ConfigError(f"rope_parameters = {show(kinds)}", f"keys: {', '.join(BASES)}")
     own = kinds.get(kind) or {}
     if own.get("rope_type", "default") != "default" or set(own) - {"rope_type", "rope_theta"}:
         raise ConfigError(

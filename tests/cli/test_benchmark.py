@@ -1,0 +1,21 @@
+"""What `bert-jax benchmark` reports of the updates that it times."""
+
+from __future__ import annotations
+
+import types
+
+from bert_jax import benchmark
+from tests import toy
+
+
+def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
+    """The first update has a time of its own, and two more only warm up."""
+    seconds = [9.0, 5.0, 5.0, 2.0, 0.5, 1.0]
+    clock = iter([reading for taken in seconds for reading in (100.0, 100.0 + taken)])
+    monkeypatch.setattr(benchmark, "time", types.SimpleNamespace(perf_counter=clock.__next__))
+    config = toy.config(batch_size=4, sequence_length=32)
+    report = benchmark.run(config, updates=3)
+    assert (report["first_seconds"], report["median_ms"], report["min_ms"]) == (9.0, 1000.0, 500.0)
+    assert report["tokens_per_second"] == 4 * 32
+    assert report["mfu"] is None
+    assert "median 1,000.0 ms, least 500.0 ms of 3 updates" in benchmark.format_report(report)
