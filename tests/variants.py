@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from bert_jax.errors import CheckpointError
+from bert_jax.interop import huggingface
+
 GOLDEN = Path(__file__).parent / "golden"
 Tensors = dict[str, np.ndarray]
 
@@ -91,3 +94,14 @@ def folder(
     shutil.copy(GOLDEN / "huggingface" / name / "config.json", path)
     shutil.copy(GOLDEN / "huggingface" / "pretraining" / "vocab.txt", path)
     return state(path, **changes)
+
+
+def read_changed(folder: Path, stated: dict[str, Any]) -> huggingface.Foreign | None:
+    """Read a folder with another config.json; return None if it is refused, with a hint."""
+    (folder / "config.json").write_text(json.dumps(stated))
+    try:
+        return huggingface.read_model(folder, allow_unused=True)
+    except CheckpointError as error:
+        hint = error.hint
+    assert hint
+    return None

@@ -224,12 +224,7 @@ def test_any_value_is_read_or_refused(key, tmp_path, monkeypatch):
     plain = huggingface.read_model(folder, allow_unused=True)
     given = json.loads((folder / "config.json").read_text())
     for value in (None, -1, 0, 10**20, math.inf, True, "", "x", [], [[]], {}, {"a": 1}):
-        (folder / "config.json").write_text(json.dumps(given | {key: value}))
-        try:
-            found = huggingface.read_model(folder, allow_unused=True)
-        except CheckpointError as error:
-            assert error.hint  # noqa: PT017 - reading is allowed too
-        else:
+        if found := variants.read_changed(folder, given | {key: value}):
             assert key not in NUMBERS or type(value) in (int, type(None)), value
             changed = differences(to_dict(plain.config), to_dict(found.config))
             assert {*changed} == CHANGED.get((key, repr(value)), set()), value
