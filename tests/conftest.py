@@ -16,9 +16,9 @@ from tests import EXAMPLES, FEWER_PARTS
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["MPLBACKEND"] = "Agg"
-# `make test-gpu` asks for the devices and the compiler flags of a user; see tests/gpu. This process
-# leaves memory of the GPU to those that tests start.
+# Processes that share a GPU take its memory only as they need it.
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+# `make test-gpu` asks for the devices and the compiler flags of a user; see tests/gpu.
 if "BERT_JAX_GPU" not in os.environ:
     os.environ["JAX_PLATFORMS"] = "cpu"
     # Compiling hundreds of programs and running each for a moment is what quick tests wait for. The

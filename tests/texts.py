@@ -123,7 +123,7 @@ def short_reports() -> Iterator[None]:
 
 def as_a_user() -> dict[str, str]:
     """The variables of this process without those of compilers that tests set (see conftest.py)."""
-    foreign = ("XLA_", "JAX_", "OMP_")
+    foreign = ("XLA_FLAGS", "JAX_", "OMP_")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 

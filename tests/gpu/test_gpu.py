@@ -41,9 +41,7 @@ FORMS = {
 
 def start_command(*words: object, platform: str = "", **variables: str) -> subprocess.Popen:
     """Start `bert-jax WORDS` on the GPU, or on another platform of jax."""
-    # Tests may run side by side, so no process takes the memory of the GPU before it needs it.
-    own = {"PYTHONPATH": str(texts.ROOT), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    environment = texts.as_a_user() | own | variables
+    environment = texts.as_a_user() | {"PYTHONPATH": str(texts.ROOT), **variables}
     if platform or PLACE == "cpu":
         environment["JAX_PLATFORMS"] = platform or "cpu"
     return subprocess.Popen(

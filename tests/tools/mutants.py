@@ -46,9 +46,11 @@ from tests.tools.planting import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.csv")
-# On a full disk coverage cannot write, and ends a process of pytest.
-ROOM_LEFT = "not full_disk"
-SUITES = {"old": ["tests", "--ignore=tests/net", "-k", ROOM_LEFT], "net": ["tests/net"]}
+SUITES = {
+    # On a full disk coverage cannot write, and ends a process of pytest.
+    "old": ["tests", "--ignore=tests/net", "-k", "not full_disk"],
+    "net": ["tests/net"],
+}
 PYTEST = ["-m", "pytest", "-p", "tests.tools.contexts", "-p", "no:cacheprovider"]
 FIELDS = ("id", "suite", "verdict", "test", "seconds")
 KILLED = ("killed", "timeout")
