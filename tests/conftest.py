@@ -111,7 +111,7 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option that freezes what commands print now."""
-    text = "write the transcripts of tests/net/transcripts again"
+    text = "write the transcripts of tests/net and what pages say, in folders named frozen, again"
     parser.addoption("--update-golden", action="store_true", help=text)
     text = "fail a test that is skipped for a reason that conftest.py does not list"
     parser.addoption("--known-skips", action="store_true", help=text)

@@ -8,67 +8,86 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from bert_jax import config
 from bert_jax.checkpoints import manifest
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 VOID = {"meta", "br", "input", "img"}
+INLINE = {"a", "b", "bdi", "code", "i", "mark", "span", "sub"}
+UNREAD = {"style", "script", "svg", "title", "nav"}
 BEST = {200: 5.0, 400: 4.5, 600: 4.75}  # validation loss by step
 
 
-class Checker(html.parser.HTMLParser):
-    """Every element is closed in order; what is loaded from elsewhere is listed."""
+class Reader(html.parser.HTMLParser):
+    """Reads a page as lines: headings, paragraphs, rows of tables, and readings of figures.
+
+    Every element is closed in order; what is loaded from elsewhere is listed. A cell begins with
+    its classes, such as "best", and with its text on hover. Marked words and right answers are in
+    double brackets.
+    """
 
     def __init__(self, text: str):
         super().__init__()
-        self.open: list[str] = []
+        self.lines = [""]
         self.outside: list[str] = []
-        self.text: list[str] = []
+        self.open: list[str] = []
+        self.marked: list[bool] = []  # of each open element
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        if tag not in VOID:
-            self.open.append(tag)
         loading = ("src", "href", "srcset", "data", "action")
         self.outside += [
             f"{tag} {k}={v}" for k, v in attrs if k in loading and not v.startswith("#")
         ]
         assert not any(k.startswith("on") for k, _ in attrs)
+        known = dict(attrs)
+        if tag in ("td", "th"):
+            kinds = [kind for kind in known.get("class", "").split() if kind not in ("n", "code")]
+            self.lines[-1] += f" | {' '.join([*kinds, known.get('title', '')])} "
+        elif tag not in INLINE:
+            self.lines.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+            self.marked.append(tag == "mark" or known.get("class") == "right")
+            self.lines[-1] += "[[" * self.marked[-1]
+        self.lines += [text for *_, text in json.loads(known.get("data-readings", "[]"))]
 
     def handle_startendtag(self, tag, attrs):
         pass
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.lines[-1] += "]]" * self.marked.pop()
 
     def handle_data(self, data):
-        if not self.open or self.open[-1] not in ("style", "script"):
-            self.text.append(data)
+        if UNREAD.isdisjoint(self.open):
+            self.lines[-1] += data
 
 
 def read_page(source: str) -> str:
     """The words of a page that loads nothing, with plain spaces."""
-    checked = Checker(source)
-    assert checked.outside == []
-    return " ".join(" ".join(checked.text).split())
+    read = Reader(source)
+    assert read.outside == []
+    return " ".join(" ".join(read.lines).split())
 
 
-def titles(source: str) -> list[str]:
-    """The titles of figures, and of charts of one value, which are lines of text."""
-    return re.findall(r"<(?:figcaption|p class=\"flat\"><b)>(?:<span [^>]*>)?([^<]+)<", source)
+def check_page(source: str, frozen: Path, options: pytest.Config) -> None:
+    """An offline page says what is frozen; knobs that a run does not set are left out."""
+    read = Reader(re.sub("<details><summary>All knobs.*?</details>", "", source, flags=re.S))
+    assert read.outside == []
+    check_lines([line for line in read.lines if " null " not in line], frozen, options)
 
 
-def figure(source: str, title: str) -> str:
-    """The figure of a title."""
-    found = re.findall("<figure.*?</figure>", source, re.DOTALL)
-    return next(one for one in found if titles(one) == [title])
-
-
-def read_figure(source: str, title: str) -> list[str]:
-    """What the marks of a figure say."""
-    readings = re.search("data-readings='([^']*)'", figure(source, title))[1]
-    return [text for *_, text in json.loads(readings)]
+def check_lines(lines: Sequence[str], frozen: Path, options: pytest.Config) -> None:
+    """Lines with plain spaces are those of a file, which `--update-golden` writes."""
+    plain = [" ".join(line.split()) for line in lines if line.strip()]
+    if options.getoption("--update-golden"):
+        frozen.parent.mkdir(exist_ok=True)
+        frozen.write_text("".join(f"{line}\n" for line in plain))
+    assert plain == frozen.read_text().split("\n")[:-1]
 
 
 def keep_steps(folder: Path, kept: Sequence[tuple[int, float | None]]) -> None:

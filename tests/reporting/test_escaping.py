@@ -16,7 +16,7 @@ from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.reporting import run_record, run_report
 from bert_jax.views.document import make_visible
-from tests.pages import HOSTILE, Checker, keep_steps, write_run
+from tests.pages import HOSTILE, Reader, keep_steps, write_run
 from tests.texts import ROOT
 from tests.views.making import FOLDER, make_page, read_data
 
@@ -90,7 +90,7 @@ def test_markup_in_texts_and_names_stays_text(name, tmp_path):
     scripts = re.findall("<script[^>]*>", source)
     assert scripts in (["<script>"], ['<script type="application/json" id="data">', "<script>"])
     assert "<img src=x" not in source
-    shown = "".join(Checker(source).text)  # no element has a handler of events
+    shown = "".join(Reader(source).lines)  # no element has a handler of events
     assert shown.count("alert(1)") >= least
     if len(scripts) == 2:
         assert NAME in shown

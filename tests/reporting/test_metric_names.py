@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.objectives import replaced
 from bert_jax.reporting import formats, metric_names, run_charts
+from tests.pages import check_lines
 
 
 def list_measures() -> set[str]:
@@ -30,44 +32,20 @@ def list_measures() -> set[str]:
     }
 
 
-def test_every_measure_has_a_name_and_a_meaning():
-    for name in list_measures():
-        assert metric_names.find_meaning(name).endswith("."), name
-        assert "_" not in metric_names.find_title(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "title", "unit", "share", "better"),
-    [
-        ("mlm_loss", "MLM loss", "nats", False, "lower"),
-        ("eval/x/regress_loss", "Eval x regress loss", "squared error", False, "lower"),
-        ("pos/accuracy", "POS accuracy", "", True, "higher"),
-        ("blimp/accuracy_word_l2r", "BLiMP accuracy word l2r", "", True, "higher"),
-        ("pseudo_perplexity", "Pseudo perplexity", "", False, "lower"),
-        ("nats_per_word_word_l2r", "Nats per word word l2r", "nats", False, "lower"),
-        ("tokens_per_second", "Tokens per second", "tokens/s", False, "higher"),
-        ("step_seconds", "Seconds per update", "s", False, "lower"),
-        ("data_wait", "Waiting for data", "", True, "lower"),
-        ("shortfall_fraction", "Quota that no unit fills", "", True, "lower"),
-        ("masked_fraction", "Selected, of eligible tokens", "", True, ""),
-        ("unigram_loss", "Unigram loss", "nats", False, ""),
-        ("babylm/macro_average", "BabyLM macro average", "", False, "higher"),
-        ("log_likelihood", "Log likelihood", "", False, "higher"),
-        ("blimp/field/binding", "BLiMP field binding", "", True, "higher"),
-        ("asked_decile_3", "Asked for, tenth 4 of the drawn rates", "", False, ""),
-        ("best_f1_threshold", "Best threshold for F1", "", False, ""),
-        ("nats_per_character_error", "Nats per character error", "", False, ""),
-        ("oddity", "Oddity", "", False, ""),
-    ],
+ODD = (  # names with parts before or after a metric's own, and one that no row has
+    *("eval/x/regress_loss", "pos/accuracy", "blimp/accuracy_word_l2r", "blimp/field/binding"),
+    *("babylm/macro_average", "nats_per_character_error", "best_f1_threshold", "oddity"),
 )
-def test_metric_has_its_row(name, title, unit, share, better):
-    assert metric_names.find_title(name) == title
-    assert metric_names.find_unit(name) == unit
-    assert metric_names.is_share(name) == share
-    assert metric_names.find_metric(name).better == better
-    directions = {"higher": 1, "lower": -1, "": 0}
-    assert metric_names.find_direction(name) == directions[better]
-    assert metric_names.format_axis_title(name) == (f"{title} ({unit})" if unit else title)
+
+
+def test_metrics_are_named_as_is_frozen(pytestconfig):
+    lines = []
+    for name in (*sorted(list_measures()), *ODD):
+        assert name in ODD or metric_names.find_meaning(name).endswith(".")
+        share = "share" if metric_names.is_share(name) else ""
+        better = {1: "higher", -1: "lower", 0: ""}[metric_names.find_direction(name)]
+        lines.append(f"{name} | {metric_names.format_axis_title(name)} | {share} | {better}")
+    check_lines(lines, Path(__file__).parent / "frozen" / "metrics.txt", pytestconfig)
 
 
 def test_metric_without_direction_ranks_nothing():
@@ -85,21 +63,12 @@ def test_baselines_and_counts_are_no_results():
     assert metric_names.list_baselines("span_loss") == ([], "")
 
 
-@pytest.mark.parametrize(
-    ("value", "percent", "text"),
-    [
-        (0, False, "0"),
-        (1234567, False, "1,234,567"),
-        (4.354, False, "4.354"),
-        (1e-4, False, "0.0001"),
-        (12.3, False, "12.30"),
-        (-0.5, False, "-0.500"),
-        (0.123, True, "12.3 %"),
-        (0.0004, True, "0.040 %"),
-    ],
-)
-def test_numbers_are_written_as_people_do(value, percent, text):
-    assert formats.number(value, percent).replace(formats.SPACE, " ") == text
+def test_numbers_are_written_as_people_do():
+    written = {0: "0", 1234567: "1,234,567", 4.354: "4.354", 1e-4: "0.0001", 12.3: "12.30"}
+    assert {value: formats.number(value) for value in written} == written
+    shares = {0.123: "12.3 %", 0.0004: "0.040 %"}
+    found = {value: formats.number(value, True).replace(formats.SPACE, " ") for value in shares}
+    assert found == shares
 
 
 @given(st.floats(-1e14, 1e14, allow_nan=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 
 import jax
@@ -19,7 +20,6 @@ from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import draw_lengths, draw_positions
 from bert_jax.views.texts import Labelled
 from tests import toy
-from tests.pages import read_figure
 from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
 
@@ -113,8 +113,8 @@ def test_many_points_have_no_table_of_cosines(golden, monkeypatch):
 
 def test_tables_are_those_of_the_model(golden):
     parts = jax.tree.map(np.asarray, golden.params["encoder"]["embeddings"])
-    said = read_figure(draw_lengths(golden), "Lengths of token vectors")
-    bins = [int(text.rpartition(": ")[2]) for text in said]
+    readings = json.loads(re.search("data-readings='([^']*)'", draw_lengths(golden))[1])
+    bins = [int(text.rpartition(": ")[2]) for *_, text in readings]
     assert bins == np.histogram(np.linalg.norm(parts["token"][:47], axis=1), 40)[0].tolist()
     pixels = image.imread(io.BytesIO(base64.b64decode(draw_positions(golden)[0])))
     cosines = np.where(pixels[..., 2] > pixels[..., 0], -1, 1) * pixels[..., 3]
