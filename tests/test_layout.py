@@ -82,7 +82,7 @@ TESTED_IN = {
     "studies/test_answers.py": "studies.report.baselines studies.report.wording",
     "studies/test_definition.py": "studies.spec",
     "studies/test_document.py": "studies.report.blocks studies.report.build studies.report.view "
-    "studies.report.families studies.report.result_tables",
+    "studies.report.families studies.report.result_tables studies.report.best_value",
     "studies/test_folder.py": "studies.files",
     "studies/test_launch.py": "studies.actions studies.plan studies.progress",
     "studies/test_simultaneous.py": "studies.report.intervals",

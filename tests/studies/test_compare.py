@@ -1,4 +1,7 @@
-"""Differences from a baseline: intervals by hand, the bootstrap against analytic errors, holes."""
+"""Differences from a baseline: the bootstrap against analytic errors, and holes.
+
+test_verdicts.py holds their intervals by hand.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from bert_jax.evaluation import metrics
 from bert_jax.studies import results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import compare
 from tests import study_workdir
-from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, read_view
-
-SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]}}
 
 
 def resample(cells: dict[str, tuple[np.ndarray, np.ndarray, bytes]]) -> dict[str, np.ndarray]:
@@ -49,56 +48,29 @@ def test_resamples_are_alike_for_all_cells():
     assert found["b"].std() > 0.1
 
 
-def compared(
-    place: StudyFolder, metric: str = LOSS, baseline: str = "15 %"
-) -> dict[tuple[str, str], compare.Difference]:
+def build(folder: Path, state=lambda cell: "done", seeds=(0, 1, 2)) -> StudyFolder:
+    sizes = {"2 x 64": study_workdir.SIZES["2 x 64"]}
+    study = study_workdir.masking_rate((0.15, 0.4), sizes, seeds)
+    return study_workdir.build(folder, study, state, examples=20, lines=4)
+
+
+def compare_rates(place: StudyFolder, metric: str = LOSS) -> compare.Difference:
+    """Compare 40 % with 15 %."""
     view = read_view(place)
-    families = view.families("masking.rate")
-    listed = compare.compare_families(view.examples, families, baseline, metric)
-    return {(one.family, one.point): one for one in listed}
-
-
-def build(folder: Path, state=lambda cell: "done", examples: int = 20, **changes) -> StudyFolder:
-    study = study_workdir.masking_rate(**SMALL, **changes)
-    return study_workdir.build(folder, study, state, examples=examples, lines=4)
-
-
-def test_differences_pair_seeds_and_other_axes(tmp_path):
-    """Seeds move the loss by 0.05 and cells by 0.008, as the workdir is built: only these count."""
-    study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.4), seeds=range(6))
-    place = study_workdir.build(tmp_path, study, examples=50, lines=4)
-    losses = {
-        (*c.entry.labels.values(), c.entry.seed): c.metrics["validation/mlm_loss"]
-        for c in results.read_results(place)
-    }
-    found = compared(place)
-    rates, sizes = ("15 %", "20 %", "40 %"), ("2 x 64", "2 x 128")
-    assert list(found) == [(size, rate) for size in sizes for rate in rates[1:]]
-    examples = stats.norm.isf((1 - math.sqrt(0.95)) / 2)  # of two errors, each on its own
-    for size in sizes:
-        values = np.array([[losses[size, rate, seed] for seed in range(6)] for rate in rates])
-        for i, half in enumerate(halves_by_hand(values, 0.05), 1):
-            one = found[size, rates[i]]
-            assert one.mean == pytest.approx((values[i] - values[0]).mean())
-            half = math.hypot(half, examples * one.examples_error)
-            assert (one.high - one.mean, one.mean - one.low) == pytest.approx(
-                (half, half), rel=5e-3
-            )
-            assert (one.pairs, one.holes, one.examples, one.points) == (6, 0, 50, 3)
-            assert 0.5 < one.spread / study_workdir.OWN_DEVIATION < 2
-            assert one.examples_error > 0
+    (one,) = compare.compare_families(view.examples, view.families("masking.rate"), "15 %", metric)
+    return one
 
 
 @pytest.mark.fault(24)
-@pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
+@pytest.mark.parametrize("state", ["diverged", "untouched"])
 def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
     """The mean is of whole pairs, even if the seed of the hole was a bad one for both arms."""
 
     def hole(cell):
         return state if (cell.labels["masking.rate"], cell.seed) == ("40 %", 2) else "done"
 
-    place = build(tmp_path, hole, seeds=(0, 1, 2, 3))
-    one = compared(place)["2 x 64", "40 %"]
+    place = build(tmp_path, hole, (0, 1, 2, 3))
+    one = compare_rates(place)
     assert (one.pairs, one.holes) == (3, 1)
     losses = {
         (c.entry.labels["masking.rate"], c.entry.seed): c.metrics.get(LOSS)
@@ -121,6 +93,6 @@ def test_differences_resample_only_equal_examples(change, tmp_path):
         each = {name: values[:-1] for name, values in each.items()} | {"examples": identity}
     with place.arrays_path(odd.id, "blimp").open("wb") as file:
         np.savez(file, **each)
-    one = compared(place, "blimp/accuracy")["2 x 64", "40 %"]
+    one = compare_rates(place, "blimp/accuracy")
     assert (one.pairs, one.examples) == (3, 0)
     assert math.isfinite(one.low)

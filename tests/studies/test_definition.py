@@ -35,26 +35,22 @@ from tests.studies.small import RATES, make_base, make_study
 # --- axes and cells -------------------------------------------------------------------------------
 
 
-def test_expand_crosses_axes_and_joins_zipped_knobs():
-    crossed = make_study(axes=(axis("masking.rate", RATES), axis("batch_size", (8, 16))))
-    found = [(c.config.masking.rate, c.config.batch_size, c.seed) for c in expand(crossed)]
-    assert found == [*itertools.product(RATES, (8, 16), (0, 1))]
-    both = ["masking.rate", "masking.prediction_rate"]
-    together = zipped("rates", both, [(0.15, 0.15), (0.4, 0.15)])
+def test_expand_joins_zipped_knobs_and_varies_seeds():
+    """The base of the study stays as it is."""
+    knobs = ["masking.rate", "masking.prediction_rate"]
+    together = zipped("rates", knobs, [(0.15, 0.15), (0.4, 0.15)])
     assert [point.label for point in together.points] == ["15 %, 15 %", "40 %, 15 %"]
-    cells = expand(make_study(axes=(together,), seeds=(0,)))
-    masking = [cell.config.masking for cell in cells]
-    assert [(m.rate, m.prediction_rate) for m in masking] == [(0.15, 0.15), (0.4, 0.15)]
-
-
-def test_expand_gives_variants_and_seeds_to_a_copy():
     sets = {"tiny": {"model.size": "tiny"}, "NSP": {"pairs": "nsp", "objectives.nsp.weight": 0.5}}
-    made = make_study(axes=(variants("arm", sets),))
+    made = make_study(axes=(variants("arm", sets), together))
     before = copy.deepcopy(made.base.to_dict())
     for paired in (False, True):
-        for cell in expand(dataclasses.replace(made, pair_seeds=paired)):
+        cells = expand(dataclasses.replace(made, pair_seeds=paired))
+        found = [(*cell.labels.values(), cell.seed) for cell in cells]
+        assert found == [*itertools.product(sets, ("15 %, 15 %", "40 %, 15 %"), (0, 1))]
+        for cell in cells:
             tree = make_base(seed=cell.seed, data_seed=paired * cell.seed)
-            configs.assign(tree, sets[cell.labels["arm"]])
+            joined = dict(zip(knobs, (cell.values["rates"], 0.15), strict=True))
+            configs.assign(tree, sets[cell.labels["arm"]] | joined)
             assert cell.config == configs.resolve(tree)
     assert made.base.to_dict() == before
 
@@ -62,7 +58,7 @@ def test_expand_gives_variants_and_seeds_to_a_copy():
 # --- budgets --------------------------------------------------------------------------------------
 
 
-def test_budget_gives_equal_predictions_or_tokens():
+def test_budget_gives_equal_predictions():
     """Predictions are those of all steps; a masking that falls makes fewer and fewer."""
     arms = {
         "constant": {"masking.rate": 0.15},
@@ -70,19 +66,17 @@ def test_budget_gives_equal_predictions_or_tokens():
         "few predicted": {"masking.rate": 0.4, "masking.prediction_rate": 0.05},
         "other shape": {"masking.rate": 0.15, "batch_size": 48, "sequence_length": 64},
     }
-    for kind in ("predictions", "tokens"):
-        budget = Budget(kind, 1.3e6)
-        study = make_study(axes=(variants("arm", arms),), seeds=(0,), budget=budget)
-        for config in (cell.config for cell in expand(study)):
-            masking, tokens = config.masking, config.batch_size * config.sequence_length
-            shares = [1.0] * config.steps
-            if kind == "predictions":
-                shares = [
-                    (masking.prediction_rate or rates.rate_at(masking, step, config.steps))
-                    / rates.count_views(masking)
-                    for step in range(config.steps)
-                ]
-            assert abs(tokens * sum(shares) - 1.3e6) <= tokens * max(shares)
+    study = make_study(
+        axes=(variants("arm", arms),), seeds=(0,), budget=Budget("predictions", 1.3e6)
+    )
+    for config in (cell.config for cell in expand(study)):
+        masking, tokens = config.masking, config.batch_size * config.sequence_length
+        shares = [
+            (masking.prediction_rate or rates.rate_at(masking, step, config.steps))
+            / rates.count_views(masking)
+            for step in range(config.steps)
+        ]
+        assert abs(tokens * sum(shares) - 1.3e6) <= tokens * max(shares)
 
 
 def test_flops_budget_waits_for_the_vocabulary(tmp_path):
@@ -104,35 +98,28 @@ def test_flops_budget_waits_for_the_vocabulary(tmp_path):
 
 FILE = """
 from bert_jax.config import default
-from bert_jax.studies.definition import Study, axis, variants
-from {folder}.scales import SIZES
+from bert_jax.studies.definition import Study, variants
 
-def get_study(scale="cpu"):
+def get_study(size="tiny"):
     base = default()
-    base.model.size = SIZES.get(scale, scale)
-    arms = {{"pairs": {{"pairs": "nsp", "masking.unit": "word"}}, "none": {{"pairs": "none"}}}}
-    axes = (axis("masking.rate", (0.15, 0.4)), variants("arm", arms))
-    return Study("?", base, axes, (0,), {{}})
+    base.model.size = size
+    arms = {"pairs": {"pairs": "nsp", "masking.unit": "word"}, "none": {"pairs": "none"}}
+    return Study("?", base, (variants("arm", arms),), (0,), {})
 """
 
 
 @pytest.mark.fault(21)
-def test_load_takes_scale_and_knobs_no_point_sets(tmp_path):
-    """A study imports modules of the folder around its own."""
-    studies = tmp_path / f"studies_{tmp_path.name}".replace("-", "_")
-    (studies / "much").mkdir(parents=True)
-    (studies / "scales.py").write_text('SIZES = {"cpu": "tiny"}\n')
-    (studies / "much" / "study.py").write_text(FILE.format(folder=studies.name))
-    for ending, size in (("", "tiny"), (":mini", "mini"), ("/study.py:mini", "mini")):
-        name, made = load_study(f"{studies / 'much'}{ending}")
-        assert (name, made.base.model.size) == ("much", size)
+def test_load_takes_an_argument_and_free_knobs(tmp_path):
+    """A knob that all points of an axis set is not free, nor is the seed."""
+    (tmp_path / "study.py").write_text(FILE)
     changes = [("optim.learning_rate", "3e-4"), ("masking.unit", "span")]
-    _, made = load_study(str(studies / "much"), changes)
+    _, made = load_study(f"{tmp_path}:mini", changes)
+    assert made.base.model.size == "mini"
     assert {cell.config.optim.learning_rate for cell in expand(made)} == {3e-4}
-    assert [cell.config.masking.unit for cell in expand(made)] == ["word", "span"] * 2
+    assert [cell.config.masking.unit for cell in expand(made)] == ["word", "span"]
     for knob, why in (("pairs", "'arm' varies it"), ("seed", "the study's")):
         with pytest.raises(ConfigError, match=why):
-            load_study(str(studies / "much"), [(knob, "1")])
+            load_study(str(tmp_path), [(knob, "1")])
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,7 +51,7 @@ def start(study: str, workdir: Path) -> subprocess.Popen:
 
 
 def list_workers(workdir: Path) -> list[int]:
-    """List workers of the present launcher, and of those before it that are still saving."""
+    """List workers, also those of an earlier launcher that are still saving."""
     wanted = {"bert_jax.study", "work", f"--workdir={workdir}"}
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -66,15 +65,6 @@ def kill(pid: int) -> None:
     """Kill a process that may have ended meanwhile."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def read_metrics(workdir: Path) -> dict[str, dict[str, Any]]:
-    """Read the metrics of every evaluation of every cell."""
-    place = StudyFolder(workdir)
-    return {
-        cell.id: {name: place.read_result(cell, name).metrics for name in cell.evaluations}
-        for cell in place.read_cells()
-    }
 
 
 def kill_at_random(study: str, workdir: Path) -> None:
@@ -125,7 +115,6 @@ def test_kills_of_any_process_change_nothing(tmp_path):
     assert process.returncode == 0, err
     kill_at_random(study, broken)
 
-    assert read_metrics(broken) == read_metrics(whole)
     cells = expand(load_study(study)[1])
     assert [cell.fork for cell in cells] == [0, 24] * 2
     for cell in cells:
@@ -140,7 +129,5 @@ def test_kills_of_any_process_change_nothing(tmp_path):
         assert updates == list(range(first + 1, cell.config.steps + 1))
     found = [results.read_results(StudyFolder(workdir)) for workdir in (broken, whole)]
     for one, other in zip(*found, strict=True):  # curves from step 0, for equal budgets
-        assert one.history == other.history
+        assert (one.metrics, one.history) == (other.metrics, other.history)
         assert one.spent("tokens") == other.spent("tokens")
-    for file in ("report.html", "summary.md"):
-        assert "2 of 4 cells continue another cell" in (broken / file).read_text()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Cell, Finetune, Study, Suite, axis, expand
-from bert_jax.studies.engines import base
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import folder_locks
 from bert_jax.train import train
@@ -220,31 +216,7 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     assert not place.read_failure(cells[0].id)
 
 
-@pytest.mark.fault(2)
-def test_worker_passes_its_signals_on_to_its_child():
-    told = "import os, signal, time; signal.signal(12, lambda *_: os._exit(7)); time.sleep(60)"
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGINT)}
-    child = base.start_process([sys.executable, "-S", "-c", told], {})
-    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
-    assert base.wait_for(child) == 7
-    # The worker evaluates next, and stops by its own handlers.
-    assert before == {number: signal.getsignal(number) for number in before}
-
-
 # --- several processes ----------------------------------------------------------------------------
-
-CHILD = """
-import os, sys
-from pathlib import Path
-from bert_jax.studies.folder import StudyFolder
-flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
-place = StudyFolder(Path(flags["workdir"]))
-(name,) = place.read_group(flags["group"]).cells
-if os.environ.get("BERT_JAX_JOINED") and not int(os.environ["CODE"]):
-    place.write_trained(name, 12, 1.0, "done")
-sys.exit(int(os.environ["CODE"]))
-"""
 
 
 def prepare_one(workdir: Path, study: Study) -> tuple[StudyFolder, Cell]:
@@ -261,12 +233,12 @@ def test_first_worker_evaluates_what_children_train(
 ):
     only = {"validation": study.evaluations["validation"]}
     place, cell = prepare_one(tmp_path / "w", dataclasses.replace(study, evaluations=only))
-    program = tmp_path / "child.py"
-    program.write_text(CHILD)
-    monkeypatch.setattr(worker, "WORKER", (sys.executable, str(program)))
-    monkeypatch.setenv("PYTHONPATH", str(texts.ROOT))
+    place.write_trained(cell.id, 12, 1.0, "done")
+    trained = place.cell(cell.id) / "trained.json"
+    written = trained.rename(tmp_path / "trained.json")
+    child = f"test $BERT_JAX_JOINED && test {code} = 0 && mv {written} {trained}; exit {code}"
+    monkeypatch.setattr(worker, "WORKER", ("sh", "-c", child))
     monkeypatch.setenv("JAX_PROCESS_ID", number)
-    monkeypatch.setenv("CODE", str(code))
     evaluated: list[str] = []
     monkeypatch.setattr(worker.Worker, "run_suite", lambda *given: evaluated.append(given[1]))
 
