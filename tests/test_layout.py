@@ -53,49 +53,6 @@ HEIGHT = {room: -row for row, rooms in enumerate(ROOMS) for room in rooms}
 # What reads a command line: commands, and processes of our own making.
 FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "system.arguments"}
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
-# A module is tested in a file of its name: ROOM/test_MODULE.py, and a command in its transcript.
-# These are tested in other files.
-TESTED_IN = {
-    "checkpoints/test_reading.py": "checkpoints.manifest",
-    "cli/test_changed_data.py": "studies.sameness",
-    "cli/test_cli.py": "errors system.arguments",
-    "cli/test_parts.py": "predictors training.dry_run views",
-    "config/test_conditions.py": "config.declare config.knobs config.model_knobs",
-    "config/test_config.py": "config.derived",
-    "config/test_validation.py": "config.mask_rules",
-    "data/test_pipeline.py": "batch",
-    "data/test_pmi.py": "data.ngrams",
-    "data/test_tokenizer.py": "data.engines",
-    "interop/test_card.py": "interop.differences",
-    "interop/test_families.py": "interop.config_json interop.parameter_names interop.vocabulary",
-    "models/test_backends.py": "config.abilities config.devices models.attention_mask",
-    "models/test_encoder.py": "models.loop objectives.network",
-    "net/test_matrix.py": "training.pmap",
-    "objectives/test_words.py": "objectives",
-    "planning/test_plan.py": "planning.targets",
-    "planning/test_update.py": "planning.activations planning.batches",
-    "predictors/test_predict.py": "predictors.base reporting.text_table",
-    "reporting/test_drawing.py": "reporting.figures",
-    "reporting/test_escaping.py": "views.document",
-    "reporting/test_run_report.py": "reporting.formats reporting.page reporting.run_charts "
-    "reporting.run_record",
-    "studies/test_answers.py": "studies.report.baselines studies.report.wording",
-    "studies/test_definition.py": "studies.spec",
-    "studies/test_document.py": "studies.report.blocks studies.report.build studies.report.view "
-    "studies.report.families studies.report.result_tables studies.report.best_value",
-    "studies/test_folder.py": "studies.files",
-    "studies/test_launch.py": "studies.actions studies.plan studies.progress",
-    "studies/test_simultaneous.py": "studies.report.intervals",
-    "studies/test_tables.py": "studies.cell_result studies.results studies.reuse",
-    "suites/test_options.py": "suites",
-    "suites/test_pretrain.py": "evaluation.corpus",
-    "suites/test_probe.py": "suites.forward suites.labelled",
-    "test_wheel.py": "config.shipped",
-    "training/test_optim.py": "system.trees",
-    "training/test_processes.py": "sharding",
-    "training/test_step.py": "objectives.base",
-    "views/test_embeddings.py": "views.tables views.texts",
-}
 
 
 def read_sources() -> dict[str, str]:
@@ -236,25 +193,25 @@ def test_data_and_launchers_never_load_jax():
 TESTS = {str(file.relative_to(FOLDER)): file.read_text() for file in FOLDER.rglob("*.py")}
 
 
-def is_mirrored(module: str) -> bool:
-    """Tell whether a module, or the folder that holds it, has a test file of its name."""
+def is_tested(module: str) -> bool:
+    """Tell whether a test file, or a transcript of a command, has a module's name or imports it."""
     room, *parts = module.split(".")
-    if parts:
-        return any(f"{room}/test_{part}.py" in TESTS for part in parts)
+    named = {f"{room}/test_{part}.py" for part in parts} or {f"test_{room}.py"}
     transcript = FOLDER / "net" / "transcripts" / f"{module}.txt"
-    return transcript.is_file() or any(f"/{file}".endswith(f"/test_{module}.py") for file in TESTS)
+    imported = any(module in list_modules(source) for source in TESTS.values())
+    return imported or transcript.is_file() or any(file.endswith((*named,)) for file in TESTS)
 
 
-def test_module_has_a_test_file_of_its_name_or_another():
-    listed = " ".join(TESTED_IN.values()).split()
-    assert set(TESTED_IN) <= set(TESTS)
-    behaves = {
+def test_modules_are_tested_or_part_of_such_a_module():
+    """A module that no test names or imports is imported by a module that one does."""
+    tested = {module for module in SOURCES if is_tested(module)}
+    near = set[str]().union(*(list_modules(SOURCES[module]) for module in tested))
+    behave = {
         module
         for module, source in SOURCES.items()
         if module and any(isinstance(node, ast.FunctionDef) for node in list_nodes(source))
     }
-    missing = {module for module in behaves if not is_mirrored(module)}
-    assert sorted(listed) == sorted(missing), "TESTED_IN lists these modules, each once"
+    assert behave - tested - near == set()
 
 
 def test_files_of_tests_keep_to_their_rules():
