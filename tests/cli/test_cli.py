@@ -10,27 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli
+from bert_jax import cli, study
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
+from bert_jax.interop import runs
+from bert_jax.predictors import TASKS
+from bert_jax.predictors.base import AskedModel, OfText
+from bert_jax.predictors.options import Options
+from bert_jax.studies import actions
 from bert_jax.system import allocator
-from bert_jax.system.arguments import Part
+from bert_jax.views import PAGES
+from tests.texts import ROOT
 
-CONFIG = """
-from bert_jax.config import default
-
-def get_config(size="tiny"):
-    config = default()
-    config.model.size = size
-    return config
-"""
 Calls = list[tuple[str, tuple, dict]]
-
-
-@pytest.fixture
-def config(tmp_path) -> str:
-    file = tmp_path / "config.py"
-    file.write_text(CONFIG)
-    return str(file)
+PARTS = [
+    *([name] for name in sorted(cli.COMMANDS)),
+    *(["predict", task] for task in TASKS),
+    *(["inspect", page] for page in PAGES),
+    *(["study", action] for action in study.ACTIONS if action != study.WORK),
+]
 
 
 @pytest.fixture
@@ -72,8 +69,8 @@ def read_failure(capsys, argv: list[str]) -> tuple[int, str, str]:
 # --- what is passed on ----------------------------------------------------------------------------
 
 
-def test_train_gets_its_knobs_and_flags(calls, config):
-    argv = ["train", f"--config={config}:mini", "--workdir=w", "--config.masking.rate=0.4"]
+def test_train_gets_its_knobs_and_flags(calls):
+    argv = ["train", "--config=pretrain:mini", "--workdir=w", "--config.masking.rate=0.4"]
     argv += ["--config.seed", "7", "--dry-run"]
     more = ["--allow-change=config.steps", "--allow-change", "seed", "--debug"]
     assert cli.execute([*argv, *more]) == 0
@@ -86,8 +83,8 @@ def test_train_gets_its_knobs_and_flags(calls, config):
 
 
 @pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
-def test_model_and_checkpoint_are_synonyms(calls, config, flag):
-    assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}"]) == 0
+def test_model_and_checkpoint_are_synonyms(calls, flag):
+    assert cli.execute(["evaluate", flag, "runs/x", "--config=pretrain:tiny"]) == 0
     assert cli.execute(["predict", "fill-mask", f"{flag}=runs/x", "--top-k=3"]) == 0
     evaluated, predicted = (settings for _, _, settings in calls if settings)
     assert evaluated["checkpoint"] == predicted["checkpoint"] == "runs/x"
@@ -109,54 +106,56 @@ def test_split_overrides_takes_knobs_in_order():
         cli.split_overrides(["--config.seed", "--z"])
 
 
-def test_part_takes_the_defaults_of_flags_of_others():
-    parser = cli.Parser(prog="bert-jax x")
-    parser.add_parts("task", {"a": Part("one", "--n=1"), "b": Part("other"), "hidden": Part("")})
-    parser.add_argument("--shared", default="s")
-    parser.add_for({"a": "a number"}, "--n", type=int, default=3)
-    assert vars(parser.strict(["b"])) == {"task": "b", "shared": "s", "n": 3}
-    assert parser.strict(["a", "--n=5"]).n == 5
-    assert "hidden" not in parser.format_help()
-    assert parser.strict(["hidden"]).task == "hidden"
+@pytest.mark.parametrize(
+    ("flags", "on_terminal", "in_a_pipe"),
+    [("", False, True), ("--format=json", True, True), ("--format=text", False, False)],
+)
+def test_status_is_for_people_or_programs(flags, on_terminal, in_a_pipe, monkeypatch):
+    seen = []
+
+    def record(_, **settings) -> None:
+        seen.append(settings["as_json"])
+
+    monkeypatch.setattr(actions, "show_status", record)
+    for is_terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda given=is_terminal: given)
+        assert cli.execute(["study", "status", "--workdir=w", *flags.split()]) == 0
+    assert seen == [on_terminal, in_a_pipe]
+
+
+def test_dry_run_on_a_terminal_leaves_the_config_out(tmp_path, capsys, monkeypatch):
+    config = f"--config={ROOT / 'configs' / 'tiny.py'}"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.execute(["train", config, f"--workdir={tmp_path / 'w'}", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = ["parameters", "memory/device", "devices", "steps", "config"]
+    assert [line.split()[0] for line in lines] == shown
 
 
 # --- how failures end -----------------------------------------------------------------------------
 
 
+@pytest.mark.fault(4, 18, 23)
 @pytest.mark.parametrize(
-    ("kind", "code"),
-    [(ConfigError, 2), (DataError, 3), (CheckpointError, 4), (DivergedError, 5), (Stopped, 75)],
-)
-def test_user_error_is_one_line_one_hint_and_its_code(monkeypatch, capsys, kind, code):
-    fail_with(monkeypatch, kind("what, where:\n  3 values", "try\nthis"))
-    assert read_failure(capsys, ["doctor"]) == (code, "what, where: 3 values", "try this")
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["doctor"])
-    assert caught.value.code == code
-
-
-@pytest.mark.fault(18)
-def test_error_moves_no_cursor(monkeypatch, capsys):
-    """Names in a file of others may hold control characters."""
-    fail_with(monkeypatch, CheckpointError("a\x1b[2Jb", "c\x07"))
-    assert read_failure(capsys, ["doctor"]) == (4, "a\\x1b[2Jb", "c\\x07")
-
-
-@pytest.mark.fault(4, 23)
-@pytest.mark.parametrize(
-    ("error", "code", "message", "hint"),
+    ("error", "code", "said", "hint"),
     [
+        (ConfigError("what:\n  3 values", "try\nthis"), 2, "what: 3 values", "try this"),
+        (DataError("moves a cursor: \x1b[2J", "\x07"), 3, r"moves a cursor: \x1b[2J", r"\x07"),
+        (CheckpointError("a", "b"), 4, "a", "b"),
+        (DivergedError("a", "b"), 5, "a", "b"),
+        (Stopped("a", "b"), 75, "a", "b"),
         (OSError(28, "No space left", "/tmp/file"), 4, "disk full: /tmp/file needs", "free some"),
         (RuntimeError("RESOURCE_EXHAUSTED: 8 bytes.\nmore"), 2, "out of memory on a", "fewer rows"),
         (OSError(36, "File name too long", "x" * 300), 2, "x" * 200 + ": File name", "check the"),
     ],
 )
-def test_lack_of_room_is_one_line(monkeypatch, capsys, error, code, message, hint):
+def test_error_is_one_line_one_hint_and_its_code(monkeypatch, capsys, error, code, said, hint):
     fail_with(monkeypatch, error)
-    found, said, hinted = read_failure(capsys, ["doctor"])
-    assert found == code
-    assert said.startswith(message)
-    assert hinted.startswith(hint)
+    found, line, hinted = read_failure(capsys, ["doctor"])
+    assert (found, line[: len(said)], hinted[: len(hint)]) == (code, said, hint)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["doctor"])
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("error", [ValueError("inside"), OSError(5, "input/output")])
@@ -179,13 +178,13 @@ def test_debug_shows_the_traceback(monkeypatch, capsys, error, argv):
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
-        ("train --config={} --workdir=w", 75, "the same command continues"),
-        ("prepare --config={}", 75, "the same command continues"),
+        (f"train --config={ROOT}/configs/tiny.py --workdir=w", 75, "the same command continues"),
+        (f"prepare --config={ROOT}/configs/tiny.py", 75, "the same command continues"),
         ("evaluate --model=m", 130, ""),
     ],
 )
-def test_interrupt_is_resumable_or_130(monkeypatch, capsys, config, words, code, hint):
-    argv = words.format(config).split()
+def test_interrupt_is_resumable_or_130(monkeypatch, capsys, words, code, hint):
+    argv = words.split()
     fail_with(monkeypatch, KeyboardInterrupt(), argv[0])
     assert read_failure(capsys, argv) == (code, "interrupted", hint)
 
@@ -193,14 +192,25 @@ def test_interrupt_is_resumable_or_130(monkeypatch, capsys, config, words, code,
 # --- help and processes ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
-def test_help_shows_an_example_that_parses(capsys, name):
-    assert cli.execute([name, "--help"]) == 0
+@pytest.mark.parametrize("words", PARTS, ids=" ".join)
+def test_help_shows_an_example_that_parses(capsys, words):
+    """The help of each command, and of each task, page and action."""
+    assert cli.execute([*words, "--help"]) == 0
     example = capsys.readouterr().out.partition("example:\n")[2].split()
-    assert example[:2] == ["bert-jax", name]
-    parser = cli.Parser(prog=name)
-    importlib.import_module(f"bert_jax.{name}").add_flags(parser)
+    assert example[: len(words) + 1] == ["bert-jax", *words]
+    parser = cli.Parser(prog=words[0])
+    importlib.import_module(f"bert_jax.{words[0]}").add_flags(parser)
     parser.strict(cli.split_overrides(example[2:])[0])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_that_a_page_shows_are_read(page):
+    kind, _ = PAGES[page].find_maker()
+    model = runs.open_run(str(ROOT / "tests/golden/huggingface/pretraining"))
+    reader = kind(AskedModel(model, Options()))
+    assert isinstance(reader, OfText)
+    for line in PAGES[page].takes:
+        assert all(reader.read(1, line.replace("<tab>", "\t")).fields.values())
 
 
 def test_module_is_the_same_command():

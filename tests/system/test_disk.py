@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,11 @@ def test_write_output_follows_a_link_to_its_target(tmp_path):
 def test_write_output_replaces_files_in_shared_memory():
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
-    file = Path(f"/dev/shm/test-{os.getpid()}")
-    try:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder, "file")
         for text in ("first", "second"):
             disk.write_output(file, text)
         assert file.read_text() == "second"
-    finally:
-        file.unlink()
 
 
 def test_write_output_to_stdout_comes_in_order(tmp_path):

@@ -51,23 +51,21 @@ def test_hold_names_the_holder_and_frees_the_dead(tmp_path):
 
 
 def test_hold_is_free_after_its_block_or_an_error(tmp_path):
+    """To ask whether it is held makes no folder."""
+    folder = tmp_path / "run"
+    assert not folder_locks.is_held(folder)
+    assert not folder.exists()
     for _ in range(2):
-        with pytest.raises(KeyError), folder_locks.hold_lock(tmp_path):
+        with pytest.raises(KeyError), folder_locks.hold_lock(folder):
             raise KeyError
-    with folder_locks.hold_lock(tmp_path):
-        assert f'"pid": {os.getpid()}' in (tmp_path / folder_locks.NAME).read_text()
-        (tmp_path / folder_locks.NAME).write_text("")
-        with pytest.raises(ConfigError, match="not yet said"), folder_locks.hold_lock(tmp_path):
+    with folder_locks.hold_lock(folder):
+        assert folder_locks.is_held(folder)
+        assert not folder_locks.is_held(folder, "another.lock")
+        assert f'"pid": {os.getpid()}' in (folder / folder_locks.NAME).read_text()
+        (folder / folder_locks.NAME).write_text("")
+        with pytest.raises(ConfigError, match="not yet said"), folder_locks.hold_lock(folder):
             pass
-
-
-def test_held_disturbs_nobody(tmp_path):
-    assert not folder_locks.is_held(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
-    with folder_locks.hold_lock(tmp_path):
-        assert folder_locks.is_held(tmp_path)
-        assert not folder_locks.is_held(tmp_path, "another.lock")
-    assert not folder_locks.is_held(tmp_path)
+    assert not folder_locks.is_held(folder)
 
 
 def test_wait_tells_once_and_goes_on(tmp_path):
