@@ -36,17 +36,7 @@ def test_differences_see_bit_type_and_shape(old, new):
     assert next(differences(one, two)) == "file: 1 of 1 values differ"
     for same in (differences(one, two, "^file: value$"), differences(one, one)):
         assert list(same) == []
-
-
-def test_differences_show_files_and_the_first():
-    old = {f"array {n}": np.ones(2) for n in range(8)}
-    new = {f"array {n}": np.ones(2) + n / 1e3 for n in range(8)}
-    found = list(differences({"a": old, "b": old}, {"a": new}))
-    assert found[0] == "a: 7 of 8 values differ"
-    assert found[1] == "  array 1: (2,), largest difference 0.001, largest value 1"
-    assert [line[:9] for line in found[1:-1]] == [f"  array {n}" for n in range(1, 6)]
-    assert found[-1] == "b: only in old"
-    assert list(differences({}, {})) == ["nothing to compare"]
+    assert list(differences(one, {})) == ["nothing to compare", "file: only in old"]
 
 
 def test_read_leaves_out_times_and_places(tmp_path):

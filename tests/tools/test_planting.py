@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 from tests.texts import ROOT
@@ -52,20 +51,13 @@ MUTANTS = planting.find_mutants("bert_jax/room/toy.py", TOY)
 
 
 def test_mutants_are_what_they_say():
+    """Each is a valid text, too."""
     lines = [(mutant.before, mutant.after) for mutant in MUTANTS]
     assert len(lines) == len(PLANTED)
     for old, new in PLANTED:
         assert [line for line in lines if old in line[0] and line[0].replace(old, new) == line[1]]
     assert {mutant.room for mutant in MUTANTS} == {"room"}
-
-
-def test_mutants_are_other_valid_texts():
-    for mutant in MUTANTS:
-        planted = mutant.plant(TOY)
-        assert planting.is_valid(planted)
-        assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(TOY))
-        line = planted.decode().splitlines()[mutant.line - 1]
-        assert mutant.after.startswith(" ".join(line.split()))
+    assert all(planting.is_valid(mutant.plant(TOY)) for mutant in MUTANTS)
 
 
 def test_choice_is_spread_and_repeats(tmp_path):
