@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,9 +114,25 @@ def run(copy: Path, words: str) -> str:
 
 @pytest.fixture(scope="module")
 def demo(copy) -> Path:
-    """The copy with the model of `make demo`, which most pages begin with."""
+    """The copy with the model of `make demo`, which most pages begin with, and its seconds."""
+    began = time.monotonic()
     run(copy, "make demo")
+    (copy / "seconds").write_text(str(time.monotonic() - began))
     return copy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_demo_learns_what_it_promises_in_its_time(demo):
+    workdir = demo / "runs" / "demo"
+    found = json.loads((workdir / "evaluation.json").read_text())["pretrain"]
+    assert found["mlm_loss"] <= found["unigram_loss"] - 2.0
+    assert found["mlm_accuracy"] >= 3.5 * found["unigram_accuracy"]
+    assert found["nsp_accuracy_low"] > found["majority_accuracy"]
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    assert [row["train/data_wait"] for row in lines if "train/data_wait" in row][-1] < 0.02
+    seconds = float((demo / "seconds").read_text())
+    assert seconds < 300, f"{seconds:.0f} s; on an idle machine of two cores it takes under 300"
 
 
 @pytest.mark.parametrize("page", PAGES)

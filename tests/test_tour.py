@@ -6,12 +6,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -56,13 +51,6 @@ def quoted(name: str) -> str:
 # --- what the page claims -------------------------------------------------------------------------
 
 
-def check_language_models(found: Any) -> None:
-    """The poem is recited exactly, and the model stops by itself."""
-    assert found["told"].split() == found["poem"].split()
-    assert found["stopped"] == "end"
-    np.testing.assert_array_equal(found["mask"], np.tri(7, dtype=bool))
-
-
 def check_embeddings(found: Any) -> None:
     """Words that stand alike have vectors alike."""
     assert found["words"] == ["cherry", "tomato", "digital", "information"]
@@ -81,46 +69,15 @@ def check_positions(found: Any) -> None:
 
 
 def check_attention(found: Any) -> None:
-    """Attention by hand is the model's."""
-    assert found["weights"].shape == (2, 10, 10)
-    np.testing.assert_allclose(found["model"].sum(-1), 1, atol=1e-5)
-    np.testing.assert_allclose(found["weights"], found["model"], atol=1e-5)
+    """Attention and vectors by hand are the model's."""
     assert max(found["gaps"].values()) < 1e-5
 
 
-def check_masks(found: Any) -> None:
-    """Gradients are zero where attention is masked, and nowhere else."""
-    size = len(found["none"])
-    real = np.arange(size) < size - 3
-    sees = {
-        "none": np.ones((size, size), bool),
-        "causal": np.tri(size, dtype=bool),
-        "padding": np.eye(size, dtype=bool) | real[None],
-    }
-    for name, expected in sees.items():
-        np.testing.assert_array_equal(found[name] > 0, expected, err_msg=name)
-
-
-def check_wordpiece(found: Any) -> None:
-    """A larger vocabulary has fewer pieces, and no vocabulary loses text."""
-    counts = [sum(map(len, pieces)) for pieces in found["pieces"].values()]
-    assert counts == sorted(counts, reverse=True)
-    assert list(found["pieces"].values())[-1][1] == ["he", "likes", "play", "##ing", "."]
-    assert found["by_hand"] == ["play", "##ing"]
-    for pieces in found["pieces"].values():
-        assert "".join(pieces[0]).replace("##", "") == "mydogfidoiscute."
-    assert found["lines"]["tokens"].count("[SEP]") == 2
-
-
 def check_masking(found: Any) -> None:
-    """The ledger counts 80/10/10, and masking by hand with the run's numbers is the run's."""
+    """Masking by hand with the run's numbers is the run's."""
     import walk
 
-    totals, batch, vocabulary = found["totals"], found["batch"], found["vocabulary"]
-    assert totals["eligible"] == 16 * 5_000
-    assert totals["masked"] == totals["quota"] == 2 * 5_000
-    for name, share in (("mask_token", 0.8), ("random", 0.1), ("kept", 0.1)):
-        assert abs(totals[name] / totals["masked"] - share) < 0.02
+    batch, vocabulary = found["batch"], found["vocabulary"]
     assert found["nested"]
     tokens, size = found["tokens"], len(vocabulary)
     words = jax.device_get(jax.jit(draws.draw_token_bits)(batch, np.uint32(0)))
@@ -140,32 +97,11 @@ def check_next_sentence(found: Any) -> None:
     assert all(found["chance"][line, line + 1] > 0.5 for line in range(3))  # of Li Bai's
 
 
-def check_cls(found: Any) -> None:
-    """[CLS] gathers what the head reads."""
-    cosines = found["cosines"]
-    (same, other), (apart_same, apart_other) = cosines["before"], cosines["after"]
-    assert same - other < 0.1 < 0.5 < apart_same - apart_other
-
-
-def check_classification(found: Any) -> None:
-    """The three complaints get their labels."""
-    assert found["labels"] == found["expected"] == ["hardware", "software", "billing"]
-
-
 def check_question_answering(found: Any) -> None:
     """The answer is Shanghai."""
     answer = found["answer"]
     assert answer["answer"] == found["context"][answer["start"] : answer["end"]] == "Shanghai"
     assert found["right"] == found["questions"]
-
-
-def check_names(found: Any) -> None:
-    """Names are found in new sentences."""
-    assert found["entities"] == [
-        [("Maria", "PER"), ("Airbus", "ORG"), ("Berlin", "LOC")],
-        [("Omar Baker", "PER"), ("New York", "LOC"), ("Munich", "LOC")],
-        [("Lena", "PER"), ("Deutsche Bank", "ORG")],
-    ]
 
 
 def check_features(found: Any) -> None:
@@ -189,13 +125,6 @@ def check_bert_and_gpt(found: Any) -> None:
     assert found["told"][0] in {f"the cat purrs {time}" for time in found["times"]}
 
 
-def check_sizes(found: Any) -> None:
-    """Parameters are as transformers counts its BertForPreTraining, and without heads BertModel."""
-    assert found["totals"] == {"base": 110_106_428, "large": 336_226_108}
-    heads = {size: parts["heads"] for size, parts in found["parts"].items()}
-    assert heads == {"base": 110_106_428 - 109_482_240, "large": 336_226_108 - 335_141_888}
-
-
 def check_diffusion(found: Any) -> None:
     """A text is written out of nothing but masks."""
     for few, every in found["right"].values():
@@ -206,22 +135,15 @@ def check_diffusion(found: Any) -> None:
     assert found["poems"][34] >= 8
 
 
-CLAIMS = {
-    "01_language_models": check_language_models,
+CLAIMS = {  # of what the page quotes loosely, or does not quote
     "02_embeddings": check_embeddings,
     "03_positions": check_positions,
     "04_attention": check_attention,
-    "05_masks": check_masks,
-    "06_wordpiece": check_wordpiece,
     "07_masking": check_masking,
     "08_next_sentence": check_next_sentence,
-    "09_cls": check_cls,
-    "10_classification": check_classification,
     "11_question_answering": check_question_answering,
-    "12_names": check_names,
     "13_features": check_features,
     "14_bert_and_gpt": check_bert_and_gpt,
-    "15_sizes": check_sizes,
     "16_diffusion": check_diffusion,
 }
 
@@ -234,7 +156,8 @@ def test_stop_shows_what_its_page_says(walk: ModuleType, name, tmp_path_factory)
     folder = tmp_path_factory.getbasetemp() / "tour"
     folder.mkdir(exist_ok=True)
     found, printed = walk.run_stop(TOUR / f"{name}.py", folder)
-    CLAIMS[name](found)
+    if name in CLAIMS:
+        CLAIMS[name](found)
     shown = walk.cut(printed, quoted(name))
     if name in EXACT:
         assert shown == quoted(name)
@@ -270,18 +193,6 @@ def test_grammar_makes_the_files_beside_it(walk):
     assert (data / "vocab.txt").read_text().splitlines() == made.vocabulary()
     assert (data / "known.conll").read_text() == "\n".join(made.kinds(known=True))
     assert (data / "unseen.conll").read_text() == "\n".join(made.kinds(known=False))
-
-
-@pytest.mark.slow
-def test_stop_is_a_program(tmp_path, walk):
-    copy = shutil.copytree(TOUR, tmp_path / "tour", ignore=shutil.ignore_patterns("runs", "*.png"))
-    command = [sys.executable, str(copy / "06_wordpiece.py")]
-    variables = {**os.environ, "PYTHONPATH": str(texts.ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
-    assert walk.cut(done.stdout, quoted("06_wordpiece")) == quoted("06_wordpiece")
-    figure = re.search(r"^figure: (.*)$", done.stderr, re.MULTILINE)
-    assert figure is not None
-    assert Path(figure[1]).resolve() == copy / "06_wordpiece.png"
 
 
 # --- the training in one file ---------------------------------------------------------------------
