@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.masking.rates import CELLS, law_table
+from bert_jax.masking import rates
 
 DECILES = 10
 _PER_DECILE = 2048  # draws by which a decile's counts are computed
@@ -52,7 +52,7 @@ def _split_table(settings: knobs.Masking) -> np.ndarray:
     A cell has three numbers: two whose sum is the rate where the cell starts, and the rise of the
     rate to the cell's end.
     """
-    start, end = law_table(settings).T
+    start, end = rates.law_table(settings).T
     # Eight bits, so that the product with a length below 65,536 is exact in float32.
     high = (start.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
     return np.stack([high, start - high, end - start], axis=-1).astype(np.float32)
@@ -80,7 +80,7 @@ def quota_moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.
     """
     count = DECILES * _PER_DECILE
     # Evenly spread draws [count]: the cell of each, and its place in the cell.
-    cell = (np.arange(count) + 0.5) / count * CELLS
+    cell = (np.arange(count) + 0.5) / count * rates.CELLS
     cells = _split_table(settings)[cell.astype(np.int64)]
     within = (cell % 1).astype(np.float32)
     mean, variance = np.zeros((2, DECILES, length + 1))
@@ -111,12 +111,12 @@ def quota_probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
 
 def _find_chances(settings: knobs.Masking, n: int) -> np.ndarray:
     """Return the probabilities of the quotas from 1 to n of an example of n tokens [n]."""
-    table = law_table(settings)
+    table = rates.law_table(settings)
     if table[0, 0] > table[-1, 1]:
         table = table[::-1, ::-1]
     # [2 * CELLS]: the ends of the cells in rising order, and the share of examples below each end.
     ends = table.ravel()
-    shares = np.repeat(np.arange(CELLS + 1) / CELLS, 2)[1:-1]
+    shares = np.repeat(np.arange(rates.CELLS + 1) / rates.CELLS, 2)[1:-1]
     if settings.rounding == "unbiased":
         return _find_chances_of_draws(ends, shares, n)
     # The quota is at most k if the rate is below (k + 1/2) / n.

@@ -3,7 +3,7 @@
 The sum has the shape of the query. All backends compute the same function at real tokens. Outputs
 at padding are finite but differ, and are never read. To add a backend, write a function and its row
 of TABLE. Name it among the choices of `model.attention` in `config/model_knobs.py`, say in
-`config/abilities.py` what it cannot do, and in `config/devices.py` which device prefers it.
+`config/validation.py` what it cannot do, and in `config/devices.py` which device prefers it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bert_jax import sharding
-from bert_jax.config import abilities, devices
+from bert_jax.config import devices, validation
 from bert_jax.config.knobs import Model
 from bert_jax.errors import ConfigError
 from bert_jax.models.attention_mask import AttentionMask
@@ -160,11 +160,11 @@ def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = Fals
     """
     auto = cfg.attention == "auto"
     name = devices.find_row().attention if auto else cfg.attention
-    obstacle = abilities.explain_unfit_model(name, cfg) or _find_obstacle(
+    obstacle = validation.explain_unfit_model(name, cfg) or _find_obstacle(
         name, cfg, length, train, capture
     )
     if obstacle and train and not auto:
-        raise ConfigError(f"model.attention = {name!r}: {obstacle}", abilities.HINT)
+        raise ConfigError(f"model.attention = {name!r}: {obstacle}", validation.ATTENTION)
     return "einsum" if obstacle else name
 
 
@@ -173,12 +173,12 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
     if name == "einsum":
         return ""
     if train and cfg.attention_dropout:
-        return abilities.DROPOUT
+        return validation.DROPOUT
     if capture:
         return "it has no probabilities to show"
     if devices.find_row().attention != name:
         return f"it does not run on this machine's {devices.find_kind()}"
-    if obstacle := abilities.explain_unfit_length(name, length):
+    if obstacle := validation.explain_unfit_length(name, length):
         return obstacle
     # XLA cannot split a kernel of Pallas over devices: the mesh has to be in context, as it is in
     # training (`sharding.map_parts`).
