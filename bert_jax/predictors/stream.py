@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.config.knobs import LINE
 from bert_jax.errors import DataError
 from bert_jax.predictors import TASKS
-from bert_jax.predictors.base import AskedModel, Line, Predictor
+from bert_jax.predictors.base import AskedModel, Predictor
 
 logger = logging.getLogger(__name__)
 
@@ -92,47 +92,27 @@ class Stream:
         Raises:
           DataError: a line is bad; the results of the lines before it were yielded.
         """
-        numbered = list(enumerate(lines, self.tally.lines + 1))
-        self.tally.lines += len(lines)
-        rows, failed = self._keep_good(numbered, self._read)
+        first = self.tally.lines + 1
         try:
-            work = self.predictor.encode(rows) if rows else None
-        except DataError:  # of one of the rows: each is tried by itself
-            rows, unfit = self._keep_good(rows, self._check)
-            failed = unfit or failed
-            work = self.predictor.encode(rows) if rows else None
-        if work is not None:
-            self.tally.cut += work.cut
-            self.tally.tokens += int(work.lengths.sum())
-            yield from work.answer(self.options.batch_size)
-        if failed:
-            raise failed
-
-    def _read(self, numbered: tuple[int, bytes]) -> Line:
-        number, line = numbered
-        text = decode_line(number, line)
-        if "\ufffd" in text:
-            self.tally.replaced += 1
-        return self.predictor.read(number, text.rstrip("\r\n"))
-
-    def _check(self, row: Line) -> Line:
-        self.predictor.encode([row])
-        return row
-
-    def _keep_good(
-        self, items: Sequence[Any], use: Callable[[Any], Line]
-    ) -> tuple[list[Line], DataError | None]:
-        """Apply `use` to each item; return its results, and the error of a bad item.
-
-        The first bad item ends the loop. If lines are typed, bad items are left out with a warning
-        instead.
-        """
-        kept = []
-        for item in items:
-            try:
-                kept.append(use(item))
-            except DataError as error:
-                if not self.typed:
-                    return kept, error
-                logger.warning(f"{error}; left out")  # above the bar
-        return kept, None
+            texts = [decode_line(number, line) for number, line in enumerate(lines, first)]
+            rows = [
+                self.predictor.read(number, text.rstrip("\r\n"))
+                for number, text in enumerate(texts, first)
+            ]
+            work = self.predictor.encode(rows)
+        except DataError as error:
+            if len(lines) > 1:  # each half by itself, down to the bad line
+                middle = len(lines) // 2
+                yield from self.answer(lines[:middle])
+                yield from self.answer(lines[middle:])
+                return
+            self.tally.lines += 1
+            if not self.typed:
+                raise
+            logger.warning(f"{error}; left out")  # above the bar
+            return
+        self.tally.lines += len(lines)
+        self.tally.replaced += sum("\ufffd" in text for text in texts)
+        self.tally.cut += work.cut
+        self.tally.tokens += int(work.lengths.sum())
+        yield from work.answer(self.options.batch_size)
