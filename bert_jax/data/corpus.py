@@ -40,7 +40,7 @@ from bert_jax.config import knobs, table
 from bert_jax.data import docstrings, files, hub, tfds
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
-from bert_jax.system import jsons, opening
+from bert_jax.system import jsons, machine, opening
 
 SOURCES: dict[str, Any] = {
     "docstrings": docstrings,
@@ -69,13 +69,6 @@ class Counts(msgspec.Struct):
     tokens: int
 
 
-class Splits(msgspec.Struct):
-    """The Counts of both splits, train and validation."""
-
-    train: Counts
-    validation: Counts
-
-
 class Vocabulary(msgspec.Struct):
     """The digest and the size of the tokenizer that cut the text."""
 
@@ -89,7 +82,7 @@ class Manifest(msgspec.Struct):
     format: int
     fingerprint: str
     text: str  # a digest
-    splits: Splits
+    splits: dict[str, Counts]
     tokenizer: Vocabulary
 
 
@@ -123,12 +116,9 @@ def open_corpus(folder: Path) -> Prepared:
     tokenizer = tokenizers.load_tokenizer(folder)
     if tokenizer.hash != manifest.tokenizer.hash:
         raise DataError(f"{folder}: tokenizer.json is not the one that the text was cut by", HINT)
-    splits = {
-        "train": open_split(folder / "train", manifest.splits.train),
-        "validation": open_split(folder / "validation", manifest.splits.validation),
-    }
+    splits = {name: open_split(folder / name, manifest.splits[name]) for name in SPLITS}
     unigrams = open_array(folder / "unigrams.npy", tokenizer.size)
-    if unigrams.sum() != manifest.splits.train.tokens:
+    if unigrams.sum() != manifest.splits["train"].tokens:
         raise DataError(f"{folder}/unigrams.npy does not count the tokens of train", HINT)
     return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest.fingerprint)
 
@@ -169,9 +159,9 @@ def open_array(file: Path, length: int) -> np.ndarray:
 
 def find_cache(settings: knobs.Corpus) -> Path:
     """Return the folder of prepared corpora."""
-    folder = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
+    folder = Path(settings.cache or machine.cache_folder()).expanduser()
     opening.check_local(folder, "the folder of prepared corpora")
-    return Path(folder).expanduser()
+    return folder
 
 
 def find_prepared(settings: knobs.Corpus, fingerprint: str) -> Prepared | None:

@@ -254,5 +254,5 @@ def test_prepare_bounds_memory_for_a_large_line(tmp_path):
     )
     folder, *peaks = json.loads(start(chosen, small_tasks=False).communicate()[0])
     counts = corpus.read_manifest(Path(folder)).splits
-    assert counts.train.sentences + counts.validation.sentences == count + 1
+    assert counts["train"].sentences + counts["validation"].sentences == count + 1
     assert max(peaks) < 500, peaks
