@@ -267,7 +267,6 @@ MORE = ("layer_types", "global_attn_every_n_layers", "local_rope_theta")
 def test_value_of_another_type_changes_no_knob(family, tmp_path, monkeypatch):
     """It is refused, or means the default."""
     monkeypatch.setattr(huggingface, "_shape_parameters", lambda *_: {})  # 0.1 s a value
-    monkeypatch.setattr(huggingface, "_check_copies", lambda *_: None)
     families.folder(tmp_path, family, "masked_lm")
     plain = to_dict(huggingface.read_model(tmp_path, allow_unused=True).config)
     stated = read_stated(tmp_path)
