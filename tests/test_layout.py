@@ -43,7 +43,7 @@ ROOMS = (
     {"data.ngrams"},
     {"data.hashing"},
     {"config.knobs"},
-    {"config.model_knobs", "config.run_knobs"},
+    {"config.model_knobs"},
     {"config.data_knobs"},
     {"config.declare"},
     {"system"},

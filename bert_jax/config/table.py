@@ -84,8 +84,8 @@ class Knob:
             return KINDS[self.type]
         if limits[0].gt is not None:
             return f"above {limits[0].gt}, up to {limits[0].le}"
-        low, high = (_write_number(limit) for limit in (limits[0].ge, limits[0].le))
-        return f"{low}..{high}" if high else f">={low}"
+        low = _write_number(limits[0].ge)
+        return f">={low}" if limits[0].le is None else f"{low}..{_write_number(limits[0].le)}"
 
     @property
     def sentence(self) -> str:
@@ -93,9 +93,7 @@ class Knob:
         return read_sentences(self.section)[self.name]
 
 
-def _write_number(value: float | None) -> str:
-    if value is None:
-        return ""
+def _write_number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
@@ -188,18 +186,14 @@ def build_section(section: Any, values: Any, place: str) -> Any:
         path = f"{place}.{name}"
         if section is not Config or name not in list_sections():
             built[name] = check_value(knob, value, path)
-        elif name in ENTRIES:
-            built[name] = _build_entries(ENTRIES[name], value, path)
-        else:
+        elif name not in ENTRIES:
             built[name] = build_section(knob.kind, value, path)
+        elif isinstance(value, dict):
+            entry = ENTRIES[name]
+            built[name] = {n: build_section(entry, one, f"{path}.{n}") for n, one in value.items()}
+        else:
+            raise ConfigError(f"{path} must be a section, got {value!r}", f"set {path}.NAME.KNOB")
     return section(**built)
-
-
-def _build_entries(entry: type, values: Any, place: str) -> dict[str, Any]:
-    """Return {name: dataclass} of the entries of a section, built from plain values."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{place} must be a section, got {values!r}", f"set {place}.NAME.KNOB")
-    return {name: build_section(entry, one, f"{place}.{name}") for name, one in values.items()}
 
 
 def check_value(knob: Knob, value: Any, path: str) -> Any:

@@ -3,7 +3,7 @@
 Each tracker uses its own library, which sends data in the background. A tracker that fails gives
 one warning, and the run goes on without it. metrics.jsonl has all metrics in any case.
 
-To add a tracker, write a class here. In config/run_knobs.py, add a row with its name and its
+To add a tracker, write a class here. In config/knobs.py, add a row with its name and its
 package to `TRACKERS`, and its name to the choices of `trackers`.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import flatten
-from bert_jax.config.run_knobs import TRACKERS
+from bert_jax.config.knobs import TRACKERS
 from bert_jax.errors import DataError, first_line
 from bert_jax.system import disk, extras, jsons
 

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from tensorboardX.proto import event_pb2
 
-from bert_jax.config import resolve, run_knobs
+from bert_jax.config import knobs, resolve
 from bert_jax.errors import UserError
 from bert_jax.training import trackers
 from bert_jax.training.writer import Writer
@@ -25,7 +25,7 @@ def fake(monkeypatch) -> mock.MagicMock:
     """The class of a tracker; its one object remembers its calls."""
     made = mock.MagicMock()
     made.return_value.run = "run"
-    monkeypatch.setitem(run_knobs.TRACKERS, "fake", "json")
+    monkeypatch.setitem(knobs.TRACKERS, "fake", "json")
     monkeypatch.setitem(trackers.CLASSES, "fake", made)
     return made
 
@@ -81,7 +81,7 @@ def test_tracker_that_fails_costs_one_warning(method, fake, tmp_path, capsys):
 
 
 def test_tracker_without_its_package_is_refused(monkeypatch):
-    monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
+    monkeypatch.setitem(knobs.TRACKERS, "wandb", "package_that_nobody_has")
     with pytest.raises(UserError, match="needs the package package_that_nobody_has") as caught:
         trackers.check_trackers(["wandb"])
     assert "[wandb]'" in caught.value.hint
