@@ -9,8 +9,6 @@ Models call the same code as the commands, so results equal the output of the co
 about the same length are computed in one batch.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
@@ -189,14 +187,14 @@ class Model:
         return [np.concatenate([next(scores) for _ in q.options]) for q in questions]
 
     @functools.cached_property
-    def _texts(self) -> Texts:
+    def _texts(self) -> "Texts":
         from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
         from bert_jax.views.texts import Texts
 
         return Texts(Asked(self.opened, Options()))
 
-    def _read_parts(self, texts: Sequence[Text]) -> Parts:
+    def _read_parts(self, texts: Sequence[Text]) -> "Parts":
         parts, _ = self._texts.tokenize_texts(_read_rows(self._texts, texts))
         return parts
 

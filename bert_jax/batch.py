@@ -54,8 +54,6 @@ A row whose segment_ids are all 0 fills up a batch and is never counted. With S 
 last.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # the data rooms import this module in processes that must not load jax
@@ -130,8 +128,8 @@ class StepInputs(NamedTuple):
 class Encoded(NamedTuple):
     """The output of the encoder, which every head reads."""
 
-    hidden: jax.Array  # [B, L, D]
-    pooled: jax.Array | None  # [B, S, D], when an objective reads it
-    embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copy_per_device`)
+    hidden: "jax.Array"  # [B, L, D]
+    pooled: "jax.Array | None"  # [B, S, D], when an objective reads it
+    embedding_table: "jax.Array"  # [V padded, D], or copies of it (`sharding.copy_per_device`)
     # [B, L, features x D], the last layers side by side, if model.features is above 1
-    features: jax.Array | None = None
+    features: "jax.Array | None" = None

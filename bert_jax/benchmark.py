@@ -1,7 +1,5 @@
 """`bert-jax benchmark`: time the update of a config on the devices of this machine."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

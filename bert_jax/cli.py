@@ -5,8 +5,6 @@ used. The module has EXAMPLE, `add_flags(parser)` and `main(call)`. A user's err
 lines `error: …` and `hint: …`, and gives an exit code. Any other error shows its traceback.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

@@ -4,8 +4,6 @@ The command must work on a machine where packages are missing. So each package i
 is needed, except psutil, which counts cores and memory.
 """
 
-from __future__ import annotations
-
 import ctypes.util
 import importlib.metadata
 import json

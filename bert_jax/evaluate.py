@@ -1,7 +1,5 @@
 """`bert-jax evaluate`: the exact scores of a checkpoint, as JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """`bert-jax export`: a checkpoint as a folder for transformers and sentence-transformers."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -4,8 +4,6 @@ The name of this module is a keyword of Python, so `cli` and `python -m bert_jax
 its name as text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

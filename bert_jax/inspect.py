@@ -1,7 +1,5 @@
 """`bert-jax inspect`: attention, embeddings or generation of texts, as one offline HTML page."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path
@@ -97,7 +95,7 @@ def run(
     print(said if cli.prints_for_people("") else output)
 
 
-def read_lines(reader: OfText, file: Path) -> list[Line]:
+def read_lines(reader: "OfText", file: Path) -> "list[Line]":
     """Read the texts and pairs of a file, one a line; skip blank lines."""
     from bert_jax.predictors.stream import decode_line, warn_of_replaced
 

@@ -1,7 +1,5 @@
 """`bert-jax knobs`: every knob with its default, its values, where it acts and what it does."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from argparse import ArgumentParser

@@ -1,7 +1,5 @@
 """`bert-jax plan`: compile the update of a config for other devices, and show what it needs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -87,7 +85,7 @@ def run(
     return report
 
 
-def build_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
+def build_report(plan: "Plan", price: float | None, mfu: float) -> dict[str, Any]:
     """Return the results of a plan as a dict, to print as JSON."""
     count = len(plan.target.devices)
     hours = plan.count_hours(mfu)
@@ -116,7 +114,7 @@ def build_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
     }
 
 
-def format_table(plan: Plan, report: dict[str, Any], mfu: float) -> str:
+def format_table(plan: "Plan", report: dict[str, Any], mfu: float) -> str:
     """Format a plan for a terminal."""
     from bert_jax.training.memory import format_bytes
 

@@ -3,8 +3,6 @@
 On a terminal a result is text for people. In a pipe or a file it is a line of JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -123,7 +121,7 @@ def write_prompt(text: str, typed: bool) -> None:
         print(text, end="", file=sys.stderr, flush=True)
 
 
-def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) -> str:
+def write_readable(predictor: "Predictor", result: dict[str, Any], above: bool) -> str:
     """Format a result as text for people; with `above`, the text that was asked comes first."""
     heading = [result[key] for key in predictor.heading if key in result]
     given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
@@ -131,7 +129,7 @@ def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) ->
     return log.show_controls("\n".join([*lines, predictor.format_result(result)]))
 
 
-def log_summary(stream: Stream, seconds: float) -> None:
+def log_summary(stream: "Stream", seconds: float) -> None:
     """Log the lines and the tokens a second, and how many lines were cut."""
     tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"

@@ -1,7 +1,5 @@
 """`bert-jax prepare`: the corpus and vocabulary of a config, prepared once for all runs."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from argparse import ArgumentParser

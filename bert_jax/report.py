@@ -1,7 +1,5 @@
 """`bert-jax report`: an HTML page that compares runs and evaluations, or shows one run."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from argparse import ArgumentParser

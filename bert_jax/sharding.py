@@ -4,8 +4,6 @@ The mesh has three axes. Runs that train together are split over `run`, rows of 
 and `fsdp`, parameters and moments over `fsdp`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

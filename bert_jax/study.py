@@ -1,7 +1,5 @@
 """`bert-jax study`: many runs that answer one question, with results and report in one folder."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from argparse import SUPPRESS
@@ -144,7 +142,7 @@ def main(call: cli.Call) -> None:
         actions.run_study(args.study, args.workdir, given, call.overrides)
 
 
-def _read_sweep(call: cli.Call) -> sweep.Sweep:
+def _read_sweep(call: cli.Call) -> "sweep.Sweep":
     """Convert the arguments of `study sweep` to a Sweep."""
     from bert_jax.studies import sweep
     from bert_jax.studies.spec import Budget

@@ -17,8 +17,6 @@ A step is the number of completed updates: the pass of the loop that makes the f
 reads the batches that it would have read without the interruption.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from argparse import ArgumentParser

@@ -5,8 +5,6 @@ fills in the knobs whose values follow from other knobs. Nothing else in the pac
 ConfigDict.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
@@ -46,7 +44,7 @@ CONSTANTS: dict[str, Any] = {
 class Entries(ml_collections.ConfigDict):
     """A section whose entries are named by the user, and may be added and deleted at any time."""
 
-    def lock(self) -> Entries:
+    def lock(self) -> "Entries":
         """Lock the entries, but not the section: `resolve` checks the names of entries."""
         for entry in self.values():
             if isinstance(entry, ml_collections.ConfigDict):

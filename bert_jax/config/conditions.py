@@ -15,8 +15,6 @@ The declaration of a knob lists its conditions, all of which must hold, in these
     "labels"               a row of CONDITIONS
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ The costs follow from the config and the size of the vocabulary. That size is no
 `tokenizer.vocab_size`: a trained vocabulary may be smaller, and a given one has its own size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert_jax.config import knobs

@@ -1,7 +1,5 @@
 """Knobs of the data: corpus, task, tokenizer, examples and masking."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Literal
 

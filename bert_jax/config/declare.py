@@ -9,8 +9,6 @@ The comment `#:` behind or above a knob says what the knob does. Error messages,
 `bert-jax knobs` show it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

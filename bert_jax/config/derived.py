@@ -1,7 +1,5 @@
 """Fill in the values of a config that follow from other knobs."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from bert_jax.config import validation

@@ -13,8 +13,6 @@ unrolled. A loop would write and read arrays there that unrolled layers keep wit
 of all memory traffic. A batch that does not fit a GPU needs model.scan=true besides model.remat.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -4,8 +4,6 @@
 `declare.py` explains the form of a declaration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Literal, NamedTuple
 
@@ -291,7 +289,7 @@ class Config:
         return self.heads
 
     @property
-    def as_read(self) -> Config:
+    def as_read(self) -> "Config":
         """The config for evaluations and predictions, with each objective named after its head.
 
         For example `diffusion`, which trains the head of `mlm`, becomes `mlm`.

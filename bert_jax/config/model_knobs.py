@@ -1,7 +1,5 @@
 """Knobs of the model: sizes, positions, norms, heads, attention, and how it is computed."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Literal
 

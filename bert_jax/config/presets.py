@@ -5,8 +5,6 @@ devices and text stay with the config. `config.default(NAME)` is a config with a
 `bert-jax doctor --preset-diff A B` compares two. docs/presets.md lists what is not reproduced.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 # The most negative float32: next to a real score its weight is exactly 0, like that of -inf.

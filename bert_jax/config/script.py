@@ -1,7 +1,5 @@
 """Run a user's Python file, such as a config or a study; errors name the file and line."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import inspect

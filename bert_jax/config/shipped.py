@@ -5,8 +5,6 @@ pyproject.toml): `configs/pretrain.py` is also `pretrain`, `experiments/masking_
 `masking_rate`.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A path such as `evals.mine.rate` names a knob of an entry. The table has it as `evals.*.rate`.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

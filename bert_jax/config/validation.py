@@ -1,7 +1,5 @@
 """Check the rules between knobs when a config is resolved, before anything is prepared."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -5,8 +5,6 @@ exact text of the context between its first and last token. If the best starts a
 answer at all, the best single token is the answer.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Audit a prepared corpus: count its parts, and warn of what would spoil training on it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -21,8 +21,6 @@ three functions:
 may store facts that take long to find out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import importlib.metadata

@@ -4,8 +4,6 @@ The source needs no download. Files are parsed by `ast`, never imported. The tex
 installed versions of Python and of the packages, so these versions identify it.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import inspect

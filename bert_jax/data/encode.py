@@ -5,8 +5,6 @@ part is NAME.zst, with one sentence a line, and NAME.npy, with one RECORD for ea
 keeps the blank that it begins with: see `split_sentences`.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import hashlib
@@ -177,7 +175,7 @@ def encode_part(
 
 
 @functools.lru_cache(maxsize=1)
-def load_words(vocabulary: Path) -> Words:
+def load_words(vocabulary: Path) -> "Words":
     """Return this process's `Words` of a saved tokenizer.
 
     The object is kept from part to part, so that each word is encoded once.

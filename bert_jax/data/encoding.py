@@ -8,8 +8,6 @@ all type ids are 0.
                                 -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Build `tokenizers` objects for BERT's WordPiece and for byte-level BPE; interpret their parts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ examples = load_examples(task, "classify", ("negative", "positive"), "train", pr
 examples[0]            -> Example("train.tsv:2", "0", text="It rains.", label=1)
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import hashlib

@@ -7,8 +7,6 @@ is several of these, side by side, one for each option.
     batch = gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ A .txt or .train file has a sentence or a paragraph a line, and a blank line bet
 be read is an error, with its file and line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import gzip

@@ -1,7 +1,5 @@
 """Random numbers without state: a hash of integers, and a permutation computed index by index."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

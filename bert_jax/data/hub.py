@@ -7,8 +7,6 @@ stands for the commit that it named when the data set was first prepared in this
 remembers it. A file is fetched when it is first read, into the hub's own cache (HF_HOME).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

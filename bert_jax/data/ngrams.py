@@ -3,8 +3,6 @@
 A hash stands for an n-gram: two n-grams with the same hash are taken for one n-gram.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ a time. So a million examples cost hardly more than a thousand. Which example of
 which row follows from the random order of the epoch's examples.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

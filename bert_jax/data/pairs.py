@@ -27,8 +27,6 @@ empty. No token attends to another document, and an example holds no separator b
 Evaluations of such a run read rows of `none`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,7 +68,7 @@ def is_paired(mode: str) -> bool:
 
 
 def plan_split(
-    split: Split,
+    split: "Split",
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,

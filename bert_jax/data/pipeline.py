@@ -11,8 +11,6 @@ pairs, later plans have a few examples more or fewer than the first: about 1 % f
 shorter plan twice.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -13,8 +13,6 @@ published use a score that counts frequency twice, and are not used here. N-gram
 the training text and the settings. The list is stored in the folder of the corpus.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import zipfile

@@ -11,8 +11,6 @@ the end the result is renamed to `<fingerprint>`. No step depends on the number 
 order in which they finish, so every byte of the result is always the same.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

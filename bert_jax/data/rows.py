@@ -8,8 +8,6 @@ as .gz or .zst. A share of the rows of a single file is held out for validation.
         -> TableRow("dev.tsv:2", {"text": "It rains.", "label": "1"})
 """
 
-from __future__ import annotations
-
 import collections
 import csv
 import dataclasses

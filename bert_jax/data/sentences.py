@@ -1,7 +1,5 @@
 """The texts that every source yields, and how their lines are split into sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

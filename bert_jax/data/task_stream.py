@@ -8,8 +8,6 @@ cut into windows of at most WINDOW batches. The rows of each window are sorted b
 batches of the epoch come in random order.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

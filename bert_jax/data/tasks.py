@@ -6,8 +6,6 @@ files write labels and how servers expect them. Recipes are the paper's, or take
 (batches of 16 and 32; learning rates 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

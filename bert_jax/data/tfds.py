@@ -1,7 +1,5 @@
 """Corpus source `tfds`: any text data set of TFDS, read as array records without TensorFlow."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -11,8 +11,6 @@ pieces continue a word, a digest of the vocabulary, and readable text.
 merges.txt (byte-level BPE). A tokenizer_config.json next to them names the special tokens.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Train a vocabulary that depends only on the set of texts, not on threads or on the process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path

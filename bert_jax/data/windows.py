@@ -1,7 +1,5 @@
 """Windows over texts that are longer than a row, and the best window for each token."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert_jax.errors import ConfigError

@@ -1,7 +1,5 @@
 """Run functions of this folder in worker processes, which do not import jax."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

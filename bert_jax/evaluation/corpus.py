@@ -3,8 +3,6 @@
 `Evaluator` scores every example of the validation split exactly once, with masks that never change.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import json

@@ -6,8 +6,6 @@
 Evaluations, suites, predictors and pages all compute through `run_plan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 

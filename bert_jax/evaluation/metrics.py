@@ -1,7 +1,5 @@
 """Sums and counts, added over batches and divided once; baselines and confidence intervals."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence

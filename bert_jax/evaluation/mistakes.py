@@ -9,8 +9,6 @@ is small whatever the data. The counts depend on the kind of task:
     span       `counts`: ["an answer" or "no answer", outcome, number]
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The sentences and their masks depend only on the validation text and the seed of
 causal model reads the beginnings of sentences and predicts the next token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

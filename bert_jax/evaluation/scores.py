@@ -6,8 +6,6 @@ and as O when entities are counted. SQuAD's metrics are in per cent, as publishe
 fractions.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Sequence

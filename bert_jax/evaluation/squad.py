@@ -1,7 +1,5 @@
 """The metrics of SQuAD's evaluate-v2.0.py, in per cent as in that script, also for SQuAD 1.1."""
 
-from __future__ import annotations
-
 import collections
 import re
 import string

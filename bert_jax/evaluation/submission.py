@@ -6,8 +6,6 @@ each id, which is empty for no answer. SQuAD 2.0 also has na_prob.json, with the
 there is no answer.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Exact evaluation on a task: every example once, whatever the batch size and the devices."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

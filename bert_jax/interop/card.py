@@ -4,8 +4,6 @@ The card says how to load the model, and states its origin, data, limits, licenc
 config.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The config.json of Hugging Face's models: read as a config, and written for a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path

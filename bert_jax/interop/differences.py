@@ -1,7 +1,5 @@
 """Find the knobs by which two models with equal parameters would compute different outputs."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

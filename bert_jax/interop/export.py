@@ -7,8 +7,6 @@ worse than none. Weights are copied, not computed: if exported and imported agai
 bit for bit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -4,8 +4,6 @@ A model is converted to a config, parameters, and the path of a tokenizer, which
 too. Only JSON, vocabularies and tensors are read. No code and no pickle is ever run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ al., 2021). With `init_vocab=remap` the two vocabularies may differ: a piece tha
 its vector, and any other piece starts fresh.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable

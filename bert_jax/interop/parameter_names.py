@@ -8,8 +8,6 @@ Face's, with {} for the number of a layer. Hugging Face's matrices are [out, in]
 Ours are [in, out] and split into heads. Nothing is computed, so both directions are exact.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping

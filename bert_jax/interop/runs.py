@@ -1,7 +1,5 @@
 """Open a trained model, of a bert-jax run or another project: config, tokenizer, parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -37,9 +35,9 @@ class TrainedModel:
     params: Any
     step: int
     meta: dict[str, Any]  # of the checkpoint; has `foreign` where it was not trained here
-    from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
+    from_left: "TrainedModel | None" = None  # a hybrid model, as it reads causal examples
 
-    def replace_sections(self, **sections: Any) -> TrainedModel:
+    def replace_sections(self, **sections: Any) -> "TrainedModel":
         """Return a copy with some sections of the config replaced.
 
         The sections are replaced in `from_left` too, the config with which a hybrid model reads
@@ -70,7 +68,7 @@ def is_step(folder: Path) -> bool:
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
-def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
+def open_run(path: str, *, tokenizer: str = "") -> "TrainedModel":
     """Open a trained model: of a run, of one step of a run, or of another project.
 
     Args:
@@ -134,7 +132,7 @@ def open_foreign(
     allow_missing: bool = False,
     allow_unused: bool = False,
     resize_vocab: bool = False,
-) -> TrainedModel:
+) -> "TrainedModel":
     """Open a model of another project, like a run at step 0; see `huggingface.read_model`.
 
     With `resize_vocab`, rows of the token table beyond the vocabulary are cut.

@@ -5,8 +5,6 @@
 A setting that would change the vector and is not supported here is refused.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

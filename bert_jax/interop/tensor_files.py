@@ -4,8 +4,6 @@ The safetensors library checks a header against its file, and knows shapes befor
 Pickles are never opened, because loading a pickle runs code of the file.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Mapping
 from pathlib import Path

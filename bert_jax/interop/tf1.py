@@ -1,7 +1,5 @@
 """TensorFlow 1 checkpoints of google's code, read by TensorFlow, under Hugging Face's names."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

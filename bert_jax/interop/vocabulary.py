@@ -1,7 +1,5 @@
 """The size of a config's vocabulary, which models and costs need before preparation."""
 
-from __future__ import annotations
-
 import functools
 
 from bert_jax.config import knobs

@@ -6,8 +6,6 @@ reads the lines and computes their results, see `base.Predictor`. The flags of t
 described in `options.py`.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +21,7 @@ class Task(NamedTuple):
     gives: tuple[str, ...]  # lines of output
     maker: str  # FILE.NAME in this folder, of a predictor or of a function that chooses one
 
-    def make(self, model: AskedModel) -> Predictor:
+    def make(self, model: "AskedModel") -> "Predictor":
         """Make the predictor of the task for a model."""
         file, _, name = self.maker.partition(".")
         predictor: Predictor = getattr(importlib.import_module(f"{__name__}.{file}"), name)(model)

@@ -1,7 +1,5 @@
 """What the tasks of `predict` share: the model, the lines of input, and the base classes."""
 
-from __future__ import annotations
-
 import dataclasses
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Task `generate` for causal and hybrid models: continues a text from left to right."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 A hybrid model fills the masks of a text, or continues a text without masks from left to right.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any

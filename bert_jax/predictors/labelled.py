@@ -3,8 +3,6 @@
 Texts are encoded, and outputs decoded, as by the evaluation of a fine-tuned model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ likeliest token has the highest probability. With one mask per round, each token
 tokens that earlier rounds revealed. The tokens of one round are drawn independently.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -157,7 +155,7 @@ class Unmask(OfText):
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
         @functools.partial(jax.jit, static_argnames="most")
-        def apply(params: Any, batch: Batch, masks: Masks, most: int) -> Revealed:
+        def apply(params: Any, batch: Batch, masks: "Masks", most: int) -> Revealed:
             def read_logits(tokens: jax.Array, places: jax.Array) -> jax.Array:
                 partly = {**batch, "tokens": tokens, "predict_positions": places}
                 logits = network.compute_outputs(net, params, partly)["mlm"]
@@ -282,7 +280,7 @@ class Masks(NamedTuple):
         numbers: Sequence[int],
         steps: int | None,
         shape: tuple[int, int],
-    ) -> Masks:
+    ) -> "Masks":
         """Build the masks of some texts from the places of the masks in each text.
 
         Args:
@@ -318,7 +316,7 @@ class Revealed(NamedTuple):
 def reveal(
     read_logits: Callable[[jax.Array, jax.Array], jax.Array],
     tokens: jax.Array,
-    masks: Masks,
+    masks: "Masks",
     most: int,
     draw: Draw,
     *,

@@ -1,7 +1,5 @@
 """The options of `bert-jax predict`: each is a flag, with a help text for each task that has it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from bert_jax.system.arguments import option

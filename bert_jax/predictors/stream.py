@@ -5,8 +5,6 @@ that another program writes, is answered at once. Of a file, one read gives many
 lines of similar length share a batch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -1,7 +1,5 @@
 """Tasks that read one vector of a text or a pair of texts: `nsp` and `embed`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

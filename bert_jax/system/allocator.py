@@ -1,7 +1,5 @@
 """Settings of the C allocator for training: freed memory is kept for the next arrays."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -3,8 +3,6 @@
 A part is a task, page or action of a command.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import difflib
@@ -141,7 +139,7 @@ class Parser(argparse.ArgumentParser):
     def _shows(self, part: str) -> bool:
         return bool(self.parts[part].description)
 
-    def _check_flag(self, chosen: Parser, flag: str) -> None:
+    def _check_flag(self, chosen: "Parser", flag: str) -> None:
         """Refuse a flag that the chosen part of a command lacks."""
         known = chosen._option_string_actions
         if flag in known:

@@ -1,7 +1,5 @@
 """Atomic writes, outputs that users name, and the error of a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

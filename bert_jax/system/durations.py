@@ -1,7 +1,5 @@
 """Write durations in one form everywhere."""
 
-from __future__ import annotations
-
 
 def format_duration(seconds: float, rough: bool = False) -> str:
     """Write a duration such as 2 h 05 min, 3 min 07 s, 41.2 s or 35 ms.

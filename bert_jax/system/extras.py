@@ -1,7 +1,5 @@
 """Packages that only some features need, and the command that installs them."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Locks on folders and files, which the system frees even if their holder is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

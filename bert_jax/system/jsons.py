@@ -1,7 +1,5 @@
 """Read JSON as a type, by msgspec; errors describe the fault in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, TypeVar

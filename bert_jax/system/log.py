@@ -5,8 +5,6 @@ with `warning`. A program that uses the package as a library configures the logg
 for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for no progress.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -1,7 +1,5 @@
 """Facts about this machine: versions, processor, memory, disks, devices, the commit of the code."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import os

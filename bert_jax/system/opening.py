@@ -1,7 +1,5 @@
 """Open paths that users give; errors have the class that the caller chooses, and a hint."""
 
-from __future__ import annotations
-
 import os
 import re
 from io import BufferedReader

@@ -7,8 +7,6 @@ notice with SIGUSR1 or SIGUSR2, and end the time with SIGTERM while a checkpoint
 written.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterable

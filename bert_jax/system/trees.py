@@ -1,7 +1,5 @@
 """Names of the leaves of parameter trees, such as `encoder/layer_0/attention/query/kernel`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

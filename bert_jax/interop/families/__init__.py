@@ -4,8 +4,6 @@ A model is read as the family of its model_type, and exported as the first famil
 it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from bert_jax.errors import ConfigError

@@ -1,7 +1,5 @@
 """The class of families, and functions that read and write knobs as keys of a config.json."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Mapping

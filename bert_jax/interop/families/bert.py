@@ -1,7 +1,5 @@
 """BERT: learned positions, two segment types, LayerNorm after each block, a pooler of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from bert_jax.batch import Special

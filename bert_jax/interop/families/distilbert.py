@@ -5,8 +5,6 @@ is read becomes `model.classifier_dropout`. The table of positions is read from 
 was learned or made of sines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from bert_jax.batch import Special

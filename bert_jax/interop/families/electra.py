@@ -5,8 +5,6 @@ head has the width of the embeddings. Heads over texts have a dense layer and GE
 activation of the feed-forward is. The dropout before that layer is left out here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 

@@ -6,8 +6,6 @@ the files. So are the first matrix of the feed-forward and the gate. Every class
 `head` before its last matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -7,8 +7,6 @@ to the table. The dense layer before the classifier has a bias. The dropout befo
 left out here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from bert_jax.batch import Special

@@ -5,8 +5,6 @@ padding token's id. In classes over a whole text, the pooler is named `classifie
 activation of the MLM head is always GELU.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Iterable
 
