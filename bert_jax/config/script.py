@@ -3,13 +3,11 @@
 import contextlib
 import importlib.util
 import inspect
-import io
 import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     try:
-        with isolate_output():
+        with contextlib.redirect_stdout(sys.stderr):  # standard output carries only results
             module_spec.loader.exec_module(module)
             run = getattr(module, function, None)
             if not callable(run):
@@ -87,18 +85,3 @@ def _line_in(error: BaseException, file: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return f":{lines[-1]}" if lines else ""
-
-
-@contextlib.contextmanager
-def isolate_output() -> Iterator[None]:
-    """Send what a user's code prints to standard error, and give the code no standard input.
-
-    Standard output carries only results.
-    """
-    before = sys.stdin
-    sys.stdin = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        sys.stdin = before

@@ -8,6 +8,7 @@ editing a study adds cells and leaves others out, but never trains the same cell
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import knobs, script, shipped, table, validation
+from bert_jax.config import knobs, shipped, table, validation
 from bert_jax.config.conditions import Idle
 from bert_jax.config.costs import per_step
 from bert_jax.errors import ConfigError, need, suggest
@@ -191,7 +192,7 @@ def _resolve(
 
 def _is_kept(study: Study, chosen: dict[str, Point]) -> bool:
     try:
-        with script.isolate_output():
+        with contextlib.redirect_stdout(sys.stderr):
             return study.keep is None or bool(study.keep(chosen))
     except Exception as error:  # an error of the user's function, of whatever type
         hint = f"it is given the points by axis: {', '.join(chosen)}"
