@@ -6,17 +6,14 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bert_jax.config import assign, default, put, set_values
+import ml_collections
+
+from bert_jax.config import assign, default, knobs, put, set_values
 from bert_jax.config.knobs import PRETRAINING
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
-
-if TYPE_CHECKING:
-    import ml_collections
-
-    from bert_jax.config import knobs
 
 FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # initialised anew, unless they fit
 FRESH_WORDS = f"^({'|'.join(PRETRAINING)}|encoder/pooler)/"  # the same, of training on text
@@ -26,8 +23,8 @@ def finetuning(
     task: str,
     init_from: str = "",
     changes: Mapping[str, Any] | None = None,
-    start: "knobs.Config | None" = None,
-) -> "ml_collections.ConfigDict":
+    start: knobs.Config | None = None,
+) -> ml_collections.ConfigDict:
     """Build the config that fine-tunes a model on a task, by the recipe of the BERT paper.
 
     The config has batches of 32, and 3 epochs with a warm-up over a tenth of them. It has dropout
@@ -60,7 +57,7 @@ def finetuning(
     return config
 
 
-def adapting(text: str, init_from: str) -> "ml_collections.ConfigDict":
+def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
     """Build the config that continues to train a model on other text, with the model's vocabulary.
 
     A causal model continues as causal_lm, any other model as mlm with the default masking.
@@ -90,7 +87,7 @@ def adapting(text: str, init_from: str) -> "ml_collections.ConfigDict":
     return config
 
 
-def read_base_model(init_from: str) -> "tuple[knobs.Config, Path]":
+def read_base_model(init_from: str) -> tuple[knobs.Config, Path]:
     """Read the config of the model that a recipe starts from; find its tokenizer's path."""
     # Imports jax, which a study that only checks its recipes does not need.
     from bert_jax.interop import runs
@@ -98,7 +95,7 @@ def read_base_model(init_from: str) -> "tuple[knobs.Config, Path]":
     return runs.read_description(init_from)
 
 
-def _start_from(config: "ml_collections.ConfigDict", init_from: str, start: "knobs.Config") -> None:
+def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:
     """Set the model that a config starts from, and the model's shape.
 
     Rows become no longer than the rows that the model was trained on.

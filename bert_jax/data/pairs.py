@@ -27,14 +27,10 @@ empty. No token attends to another document, and an example holds no separator b
 Evaluations of such a run read rows of `none`.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from bert_jax.config import knobs
-
-if TYPE_CHECKING:
-    from bert_jax.data.corpus import Split
+from bert_jax.data.corpus import Split
 
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
@@ -68,7 +64,7 @@ def is_paired(mode: str) -> bool:
 
 
 def plan_split(
-    split: "Split",
+    split: Split,
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,
