@@ -25,7 +25,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import os
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,8 +123,6 @@ def open_corpus(folder: Path) -> Prepared:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a prepared folder."""
     file = folder / "manifest.json"
-    if not os.path.lexists(file):
-        raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
     manifest = jsons.read(file, DataError, Manifest, HINT)
     if manifest.format != FORMAT:
         raise DataError(f"{file} has format {manifest.format}, not {FORMAT}", HINT)

@@ -27,8 +27,6 @@ def truncate_pair(
     case, the second text gets the last token, unless it was the shorter text, as in `longest_first`
     of tokenizers. For a single text the second text is empty.
     """
-    if room < 0:
-        raise ValueError(f"room = {room}: at least 0")
     a = len(first)
     b = len(second)
     if a + b > room and a <= b:

@@ -18,7 +18,6 @@ from bert_jax.batch import Batch, Special
 from bert_jax.config import knobs
 from bert_jax.data import hashing
 from bert_jax.data.features import Features, gather_rows
-from bert_jax.errors import DataError
 
 # Batches whose rows are sorted together: little more padding than if a whole epoch were sorted, and
 # the rows of a batch still differ from epoch to epoch.
@@ -41,9 +40,6 @@ class TaskStream:
     """A stream of batches of a task's rows; each epoch visits every row once, in a new order."""
 
     def __init__(self, rows: Features, special: Special, config: knobs.Config):
-        if not len(rows.example):
-            message = f"{config.task.source} holds no rows to train on"
-            raise DataError(message, "check task.source and its splits")
         self._features = rows
         self._special = special
         self._lengths = rows.lengths  # int64 [N]
