@@ -7,8 +7,6 @@ Each group of files, such as `params`, is verified separately: to read the param
 files of `params` are hashed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

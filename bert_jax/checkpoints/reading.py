@@ -1,7 +1,5 @@
 """Read checkpoints: verify their files, then read only the parameters, or the whole state."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -4,8 +4,6 @@ Orbax writes a step into a temporary folder and renames it last. The manifest is
 that, so every folder with the name of a step is whole, whenever the process is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -118,7 +116,7 @@ class Checkpoints:
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
-    def _open_manager(self, previous: int) -> Manager:
+    def _open_manager(self, previous: int) -> "Manager":
         """Open Orbax's manager, after deleting all steps later than `previous`.
 
         Steps later than `previous` were saved by an attempt that the run does not continue.

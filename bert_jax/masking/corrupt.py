@@ -9,8 +9,6 @@ of an example share the random number that rounds their quotas. So the mean rate
 view, and in all views together.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

@@ -6,8 +6,6 @@ reads, the counts that the ledger expects, and the weights of the bound on the l
 (`objectives/diffusion.py`).
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ in any batch, on any device and after any resume. The generator is always threef
 does not change.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

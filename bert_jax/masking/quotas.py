@@ -4,8 +4,6 @@ A quota is the product of the rate and the number of tokens, rounded, and at lea
 made in float64 on the host, which needs only numpy: planning many runs needs no jax.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ reads this function from a table of CELLS straight pieces. Ledgers, costs and bo
 table, so they know the exact distribution. All of this is numpy: planning many runs needs no jax.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator

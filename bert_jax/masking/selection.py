@@ -9,8 +9,6 @@ quotient is an exponential time with the rate w. So a unit with twice the weight
 comes before it in two of three draws, at any quota.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -12,8 +12,6 @@ not depend on the rest of the batch. A segment is the text between two tokens th
 and no unit crosses from one segment into the next.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import NamedTuple

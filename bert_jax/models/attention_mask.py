@@ -1,7 +1,5 @@
 """The attention mask of a batch: which token attends to which, and the bias of the scores."""
 
-from __future__ import annotations
-
 import flax.struct
 import jax.numpy as jnp
 from jax import Array

@@ -6,8 +6,6 @@ of TABLE. Name it among the choices of `model.attention` in `config/model_knobs.
 `config/validation.py` what it cannot do, and in `config/devices.py` which device prefers it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

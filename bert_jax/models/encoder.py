@@ -9,8 +9,6 @@ the probabilities of each layer. A caller asks for them by `mutable=["intermedia
 `compute_layers` does. If no caller asks, sowing does nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ These are scores of distances (disentangled attention, as in DeBERTa and LTG-BER
 norm within attention, and learned weights of the outputs of all blocks (DenseFormer).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ layer on the pooled [CLS] vector or on every token. With pooler=transform they b
 layer, activation and norm of the MLM head.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import flax.linen as nn

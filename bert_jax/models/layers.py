@@ -1,7 +1,5 @@
 """The layers that all modules consist of: dense, normalisation, dropout, activations."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

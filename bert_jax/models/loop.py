@@ -1,7 +1,5 @@
 """Layers as a loop of the compiled program, and recomputation in the backward pass."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

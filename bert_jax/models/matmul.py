@@ -6,8 +6,6 @@ derives multiply a transposed left factor. A CPU is slow at that, and does it in
 the type. A function with gradients of its own has no `jax.jvp`, so accelerators do not use it.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The vector of each example, and the pooler: a dense layer between this vector and label heads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """Position encodings that are computed, not learned: sinusoids, rotations and ALiBi."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 from jax import Array

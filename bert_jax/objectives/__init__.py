@@ -4,8 +4,6 @@
 the targets of a batch, from `words.py` or `labelled.py`. The other objectives have a file each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The class of objectives: the head that an objective trains, and the loss of its outputs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +37,7 @@ class Objective:
         """True if the head reads one vector of a text, and not the vectors of its tokens."""
         return knobs.OBJECTIVES[self.name].pooled
 
-    def configure(self, options: knobs.Objective) -> Objective:
+    def configure(self, options: knobs.Objective) -> "Objective":
         """Return a copy of the objective with the options of a config."""
         return self
 

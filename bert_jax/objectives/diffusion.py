@@ -9,8 +9,6 @@ over all orders. The mean of the loss over k and the sets is at least minus the 
 likelihood. `masking/drawn_quotas.py` computes P from the distribution of the rate and its rounding.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -6,8 +6,6 @@ is weighted by its share of the examples. GPT-BERT (Charpentier and Samuel, 2024
 weights, because each of its devices computes one of the two losses.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -3,8 +3,6 @@
 A target of -1, or a value of NaN, has the weight 0.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -1,7 +1,5 @@
 """The encoder with the heads of its objectives, as one module."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flax.linen as nn

@@ -7,8 +7,6 @@ token that equals the original counts as an original. No gradient passes through
 that still are [MASK] are not judged.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, NamedTuple

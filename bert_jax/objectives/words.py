@@ -1,7 +1,5 @@
 """Targets of masked and of causal language modelling: the tokens of the text."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

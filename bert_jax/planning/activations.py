@@ -1,7 +1,5 @@
 """Count the rows of activations that collectives move between devices; 0 if none moves."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Make a batch of the shapes that a config trains on, for programs without a corpus."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert_jax.batch import SPECIAL, Batch

@@ -4,8 +4,6 @@ XLA's own cost analysis counts the body of a loop once. Here a collective in a l
 as the loop runs, which XLA writes next to the loop.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 import re

@@ -5,8 +5,6 @@ the devices, and a program is compiled for the description. Nominal figures are 
 network figure of a device counts one direction and all its links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util

@@ -1,7 +1,5 @@
 """Compile the update of a config for a target, and read what the compiler says of it."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

@@ -9,8 +9,6 @@ trunk. The digest follows from the branch's own config and data, so a branch res
 trunk.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

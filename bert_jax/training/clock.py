@@ -1,7 +1,5 @@
 """Time and memory of a run, and the share of the peak FLOP/s that it reaches."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import resource

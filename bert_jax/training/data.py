@@ -3,8 +3,6 @@
 The data is a corpus of text or a labelled task. The training loop sees no difference.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

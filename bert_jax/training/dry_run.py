@@ -1,7 +1,5 @@
 """The text that `bert-jax train --dry-run` prints."""
 
-from __future__ import annotations
-
 import json
 
 import jax

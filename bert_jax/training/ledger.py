@@ -4,8 +4,6 @@ Each check compares a sum over the updates with the sum that the config predicts
 two differ by more than chance explains.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

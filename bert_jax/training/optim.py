@@ -4,8 +4,6 @@ An optimizer here returns d, and the update does `params -= rate * d`. The learn
 weight decay may be traced numbers, so runs that differ only in these numbers share one program.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

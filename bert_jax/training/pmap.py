@@ -1,7 +1,5 @@
 """The update compiled by pmap, which keeps one copy of the state on every device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The processes of a run on several hosts: how they join, and the error if one is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

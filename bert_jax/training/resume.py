@@ -1,7 +1,5 @@
 """Check whether a run may be resumed, although its config or its data has changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The runs of one program: each run is recorded, evaluated and saved, and may fail, by itself."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Locks that reserve a workdir for one run, and the flag that stop signals raise."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

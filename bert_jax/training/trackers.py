@@ -7,8 +7,6 @@ To add a tracker, write a class here. In config/knobs.py, add a row with its nam
 package to `TRACKERS`, and its name to the choices of `trackers`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -7,8 +7,6 @@ of a branch names its trunk and the step of the fork, `branch_from`. A line of s
 (evaluation/mistakes.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -4,8 +4,6 @@ The page stores the square root of a weight in one byte, because small weights m
 of a weight is at most 0.004 near 1, and much smaller near 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the pages of a model share: filling a template, shaded tables, and texts."""
 
-from __future__ import annotations
-
 import base64
 import unicodedata
 import zlib

@@ -3,8 +3,6 @@
 The script next to this file draws the map and the neighbours at each layer and pooling.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The page of `bert-jax inspect generation`: plays the rounds in which a model fills masks."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

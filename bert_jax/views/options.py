@@ -1,7 +1,5 @@
 """The options of `bert-jax inspect embeddings`; each of them is a flag."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from bert_jax.system.arguments import option

@@ -1,7 +1,5 @@
 """Figures of the embedding tables: lengths of the tokens' vectors, and cosines of positions."""
 
-from __future__ import annotations
-
 import base64
 import io
 

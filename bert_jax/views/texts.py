@@ -1,7 +1,5 @@
 """Readers of the texts of a page, which also compute hidden states and attention of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 

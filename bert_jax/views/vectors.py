@@ -1,7 +1,5 @@
 """Vectors of texts or words at every layer, their projection to a plane, and nearest neighbours."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
