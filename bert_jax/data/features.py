@@ -168,26 +168,18 @@ class _Encoder:
         self.cut: set[int] = set()
 
     def encode_texts(self) -> None:
-        """Add one row for each text or pair, with its class or its number."""
-        first = self.tokenizer.encode_batch([example.text for example in self.examples])
-        pairs = [example.pair for example in self.examples if example.pair is not None]
-        seconds = iter(self.tokenizer.encode_batch(pairs))
-        for number, (example, ids) in enumerate(zip(self.examples, first, strict=True)):
-            second = None if example.pair is None else next(seconds)
-            self.rows.append(_Row(number, [self._fit(number, ids, second)], example.label))
+        """Add one row for each text or pair, or for each question: its options side by side.
 
-    def encode_options(self) -> None:
-        """Add one row for each question: its options side by side.
-
-        The target of the row is the number of the right option.
+        The target of a row is its class or its number, or the number of the right option.
         """
-        premises = self.tokenizer.encode_batch([example.text for example in self.examples])
-        texts = [option for example in self.examples for option in example.options]
+        firsts = self.tokenizer.encode_batch([example.text for example in self.examples])
+        others = [example.options or (example.pair,) for example in self.examples]
+        texts = [text for of_one in others for text in of_one if text is not None]
         encoded = iter(self.tokenizer.encode_batch(texts))
-        for number, (example, premise) in enumerate(zip(self.examples, premises, strict=True)):
-            options = itertools.islice(encoded, len(example.options))
-            parts = [self._fit(number, premise, option) for option in options]
-            self.rows.append(_Row(number, parts, example.label))
+        for number, (first, of_one) in enumerate(zip(firsts, others, strict=True)):
+            seconds = [None if text is None else next(encoded) for text in of_one]
+            parts = [self._fit(number, first, second) for second in seconds]
+            self.rows.append(_Row(number, parts, self.examples[number].label))
 
     def encode_words(self) -> None:
         """Add a row for each window over a sentence, with the number and the class of each word."""
@@ -312,7 +304,7 @@ ENCODERS: dict[str, Callable[[_Encoder], None]] = {
     "regress": _Encoder.encode_texts,
     "tag": _Encoder.encode_words,
     "span": _Encoder.encode_questions,
-    "choice": _Encoder.encode_options,
+    "choice": _Encoder.encode_texts,
 }
 # Name, type and width of an objective's target, of each row or (tag) of each token.
 TARGETS: dict[str, tuple[str, type, int]] = {

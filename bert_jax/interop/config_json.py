@@ -1,10 +1,12 @@
-"""The config.json of Hugging Face's models: read as a config, and written for a model."""
+"""The config.json of Hugging Face's models: read as a config, written for a model, compared."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
-from bert_jax.config import knobs, read_recorded, to_dict
+from bert_jax.config import conditions, knobs, read_recorded, to_dict
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop.families.base import Family, Stated, read_value
@@ -14,6 +16,16 @@ from bert_jax.system import jsons
 OWN = "bert_jax"  # our own entry in a config.json, which transformers carries along unread
 CLASSES = ("classify", "tag")  # heads whose classes have names
 GOOGLES = "bert_config.json"
+FREE = {  # knobs of the model that do not change what a trained model computes
+    *("size", "vocab_multiple", "max_positions", "attention", "attention_bias", "scan", "remat"),
+    *("dtype", "dropout", "attention_dropout", "classifier_dropout", "init", "init_stddev"),
+}
+FOLLOW = {  # knob -> the knob whose value it has if it is None
+    "mlp_biases": "biases",
+    "pooler_bias": "biases",
+    "head_activation": "activation",
+    "rotary_base_near": "rotary_base",
+}
 
 
 def find_config(folder: Path) -> tuple[Path, Stated]:
@@ -165,3 +177,41 @@ def _read_labels(stated: Stated, shape: Shape) -> tuple[str, ...]:
     if len(set(labels)) < count:
         raise ConfigError("id2label names a class twice", "every class needs a name of its own")
     return labels
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, Any]:
+    """Return {knob: value} of the config's knobs whose values differ in another model.
+
+    A knob that does nothing in both models is left out.
+    """
+    ours, theirs = _complete(config.model), _complete(other)
+    return {
+        name: value
+        for name, value in ours.items()
+        if value != theirs[name] and _acts(name, config, other)
+    }
+
+
+def _complete(model: knobs.Model) -> dict[str, Any]:
+    """Return {knob: value} of the knobs that decide a model's outputs.
+
+    Values that depend on other knobs are filled in.
+    """
+    assert model.layers is not None
+    values = {name: value for name, value in vars(model).items() if name not in FREE}
+    values["embedding"] = model.table_width
+    values["global_every"] = min(model.global_every, model.layers)
+    for name, source in FOLLOW.items():
+        if values[name] is None:
+            values[name] = values[source]
+    return values
+
+
+def _acts(name: str, config: knobs.Config, other: knobs.Model) -> bool:
+    """Tell whether a knob of the model does anything in the config, as it is or with `other`."""
+    again = dataclasses.replace(config, model=other)
+    listed = conditions.list_conditions(f"model.{name}")
+    return any(all(one.holds(c, "") for one in listed) for c in (config, again))

@@ -31,7 +31,6 @@ from bert_jax.interop import (
     sentence,
     tensor_files,
 )
-from bert_jax.interop.differences import list_different_knobs
 from bert_jax.interop.families import Family
 from bert_jax.system import disk, jsons
 
@@ -147,7 +146,7 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
     """Return {knob: value} of the knobs of a config that a family cannot express."""
     heads = set(config.objectives)
     read = family.from_hf(family.to_hf(config, special), heads)
-    different = list_different_knobs(config, read)
+    different = config_json.list_different_knobs(config, read)
     wrong: dict[str, Any] = {f"model.{name}": value for name, value in different.items()}
     if config_json.reads_last_token(config.model, heads):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"

@@ -19,7 +19,7 @@ from bert_jax.config import knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.interop.differences import list_different_knobs
+from bert_jax.interop.config_json import list_different_knobs
 from bert_jax.interop.parameter_names import PADDED, list_names
 
 logger = logging.getLogger(__name__)
