@@ -1,7 +1,5 @@
 """Contestants that do next to nothing, for tests of the turns alone."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

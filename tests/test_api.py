@@ -3,8 +3,6 @@
 `tests/net/test_answers.py` holds the frozen answers and arrays of each task and model.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import operator

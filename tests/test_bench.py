@@ -1,7 +1,5 @@
 """experiments/performance: turns with contestants whose times are known, variants and rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import ModuleType

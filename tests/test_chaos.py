@@ -2,8 +2,6 @@
 draws.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

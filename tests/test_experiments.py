@@ -1,7 +1,5 @@
 """The studies of experiments/: each expands at both scales, into the cells its page promises."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import re

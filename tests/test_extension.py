@@ -1,7 +1,5 @@
 """What CONTRIBUTING says of adding things: one file or one row, in a copy of the package."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

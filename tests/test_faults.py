@@ -1,7 +1,5 @@
 """Every row of faults.md has a test that says it holds it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The paper's grid: every cell once, finished ones never again, the best of n named as such."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

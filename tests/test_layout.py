@@ -2,8 +2,6 @@
 a module is tested. Sources are read, never imported.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib

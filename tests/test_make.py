@@ -2,8 +2,6 @@
 what they call.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

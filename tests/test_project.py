@@ -1,7 +1,5 @@
 """What contributors are given: recipes, glossary, site and workflows name what is there."""
 
-from __future__ import annotations
-
 import re
 
 import yaml

@@ -6,8 +6,6 @@ on a line of its own is for all commands after it in the block. A line with … 
 and a block that begins with $ shows output, which the tour's own test compares.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Continued pre-training of models of others and of runs by `configs/adapt.py`, and back out."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -2,8 +2,6 @@
 page claims is so.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re

@@ -1,7 +1,5 @@
 """Configs and studies are found by name from any folder, in a checkout and in a wheel."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

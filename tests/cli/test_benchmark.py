@@ -1,7 +1,5 @@
 """What `bert-jax benchmark` reports of the updates that it times."""
 
-from __future__ import annotations
-
 import types
 
 from bert_jax import benchmark

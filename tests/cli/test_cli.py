@@ -1,7 +1,5 @@
 """The command line: what it passes on, and how each kind of failure ends."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The doctor: facts agree with another source, and each trouble is reported where it is planted."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """`export --push` against a server on this machine that speaks the hub's protocol."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 

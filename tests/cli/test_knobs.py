@@ -1,7 +1,5 @@
 """`bert-jax knobs`: the page of all knobs. What it prints is held by tests/net/transcripts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bert_jax import cli

@@ -10,8 +10,6 @@ again (the tests need none of this):
     python tests/golden/make_babylm.py PIPELINE
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import itertools
 import json

@@ -8,8 +8,6 @@ transformers 5.23.0, tokenizers 0.23.3. To make the answers again (the tests nee
     python tests/golden/make_bpe.py
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -10,8 +10,6 @@ CPU. To make again, in an environment that has these (the tests need none of the
     python tests/golden/make_families.py [FAMILY ...]
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

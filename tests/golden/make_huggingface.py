@@ -14,8 +14,6 @@ CPU. To make outputs and answers again, in an environment that has these (the te
     python tests/golden/make_huggingface.py
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

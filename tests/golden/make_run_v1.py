@@ -6,8 +6,6 @@ Version 0.2 wrote it in November 2026. Later versions must open, resume, evaluat
 it (`tests/golden/test_run_v1.py`), or refuse it by name and say what to do.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -7,8 +7,6 @@ eee5fdb. To make again (the tests need no script):
     python tests/golden/make_scores.py evaluate-v2.0.py
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import subprocess

@@ -12,8 +12,6 @@ environment that has these (the tests need none of them):
     python tests/golden/make_tf1.py
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

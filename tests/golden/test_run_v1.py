@@ -1,7 +1,5 @@
 """Every later version reads what the first one has written: `run_v1`."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """The allocator keeps memory that is freed, unless it is told otherwise."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Files are replaced in one move, and a full disk is told by the place that is full."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

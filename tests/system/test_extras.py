@@ -1,7 +1,5 @@
 """Commands that install what only some features need: of this checkout, never by a name."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

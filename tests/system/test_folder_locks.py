@@ -1,7 +1,5 @@
 """One run a workdir: a second one is told who holds it, and it is freed however its holder ends."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

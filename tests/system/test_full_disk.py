@@ -2,8 +2,6 @@
 and it goes on.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import gc

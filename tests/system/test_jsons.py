@@ -1,7 +1,5 @@
 """JSON that is not as it should be is told in one line, with its file."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """The logger of the package: lines on standard error, unless a program says otherwise."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Facts of the machine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

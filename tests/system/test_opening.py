@@ -1,7 +1,5 @@
 """Users' paths: one that cannot be read is refused at once, by its name."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

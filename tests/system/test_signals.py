@@ -1,7 +1,5 @@
 """Stop signals that save, and a second one that does not wait."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -17,8 +17,6 @@ Checkouts are used by their commands and files alone, and what they write is rea
 alone: nothing of the package is imported here, so that its modules may move.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -5,8 +5,6 @@ test is a context, and so is the setup of each fixture that several tests share.
 test starts find its name in MUTANTS_CONTEXT.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

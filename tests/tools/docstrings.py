@@ -4,8 +4,6 @@ ruff's D401 knows the imperative of verbs; a sentence that opens with one of OPE
 first line "Return what …" names no thing, and one of fewer than four words mostly repeats the name.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

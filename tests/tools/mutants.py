@@ -17,8 +17,6 @@ writes FOLDER/mutants.csv and prints kill rates. A survivor that no test can not
 --suite=net is tests/net, --suite=old all other tests; slow ones are in neither.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

@@ -5,8 +5,6 @@ and assertions, nor what is given to a call that signals processes or deletes fi
 harm the machine that it is tried on.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import hashlib

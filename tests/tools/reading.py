@@ -6,8 +6,6 @@ and `needs the code` text that cannot be understood without the code. `reading.c
 verdicts of 2026-11-27 for seed 103, given before the texts that were not clear were mended.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import random

@@ -1,7 +1,5 @@
 """What `compare_checkouts.py` sees and passes over; slow: it finds what is planted in a copy."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

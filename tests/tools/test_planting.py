@@ -1,7 +1,5 @@
 """The tool plants the faults that it names, in text that stays valid, where they do no harm."""
 
-from __future__ import annotations
-
 import re
 
 from tests.texts import ROOT
