@@ -68,11 +68,3 @@ def test_papers_grid_has_eighteen_cells_paired_by_seed():
     assert len({tuple(cell.values.values()) for cell in cells}) == 18
     assert len({cell.id for cell in cells}) == 18 * 5
     assert all(cell.config.data_seed == cell.seed for cell in cells)
-
-
-def test_grid_of_an_older_version_is_refused(tmp_path, monkeypatch, capsys):
-    (tmp_path / "flags.json").write_text("{}")
-    monkeypatch.setattr(sys, "argv", ["grid.py", "--config=x", f"--workdir={tmp_path}"])
-    assert grid.main() == 2
-    assert f"error: {tmp_path} is a grid of an older version" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["flags.json"]

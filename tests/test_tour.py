@@ -223,13 +223,3 @@ def test_minimal_loss_and_gradient_are_the_package_s(walk):
     wanted = {"encoder": wanted["encoder"], "head": wanted["mlm"]}
     check = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(check, gradient, wanted)
-
-
-@pytest.mark.slow
-def test_minimal_loss_falls_below_a_guess(walk, capsys):
-    import minimal
-
-    losses = minimal.main(60)
-    assert len(losses) == 60
-    unigram = float(capsys.readouterr().out.split("costs ")[1].split()[0])
-    assert np.mean(losses[-10:]) < unigram < losses[0]

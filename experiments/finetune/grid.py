@@ -91,10 +91,6 @@ def main() -> int:
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args, flags = parser.parse_known_args()
     code = 0
-    if (args.workdir / "flags.json").exists():
-        message = f"error: {args.workdir} is a grid of an older version\nhint: another --workdir"
-        print(message, file=sys.stderr)
-        return 2
     if not args.report_only:
         spec = ";".join([*(getattr(args, name) for name in GRID), args.config])
         study = f"{Path(__file__).resolve()}:{spec}"
