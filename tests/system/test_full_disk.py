@@ -36,23 +36,20 @@ Mount = Callable[..., Path]
 
 @pytest.fixture
 def mount(tmp_path) -> Iterator[Mount]:
-    """Make small disks, each in a folder of its own."""
+    """Make a small disk in a folder of its own."""
     libc = ctypes.CDLL(None, use_errno=True)
-    mounted: list[Path] = []
+    folder = tmp_path / "disk"
+    folder.mkdir()
 
     def make(size: str) -> Path:
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
-        options = f"size={size}"
-        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options.encode()):
+        options = f"size={size}".encode()
+        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options):
             pytest.skip(f"no file system may be mounted here: {os.strerror(ctypes.get_errno())}")
-        mounted.append(folder)
         return folder
 
     yield make
     gc.collect()
-    for folder in mounted:
-        libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
+    libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
 
 
 def fill_once(folder: Path) -> None:
