@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.studies.definition import Cell, Study, Suite, axis, expand
+from bert_jax.studies.definition import Budget, Cell, Study, Suite, axis, expand
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import Group, plan_groups
 from bert_jax.studies.measures import record_evaluations
@@ -37,6 +37,14 @@ def make_study(**changes: Any) -> Study:
         evaluations={"validation": Suite("pretrain")},
     )
     return dataclasses.replace(plain, **changes)
+
+
+def make_branching(**changes: Any) -> Study:
+    """Make a study whose longer cells go on from shorter ones, where these begin to decay."""
+    base = make_base(batch_size=8, sequence_length=16, checkpoints__best="")
+    base.optim.update({"schedule": "wsd", "warmup_steps": 5})
+    usual = {"axes": (), "seeds": (0,), "evaluations": {}, "budget": Budget("steps", (20, 40))}
+    return make_study(**{"base": base, "trunk": True, **usual, **changes})
 
 
 def write_study(workdir: Path, study: Study, cells: list[Cell] | None = None) -> StudyFolder:

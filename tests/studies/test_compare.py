@@ -1,22 +1,16 @@
-"""Differences from a baseline: the bootstrap against analytic errors, and holes.
-
-test_verdicts.py holds their intervals by hand.
-"""
+"""Differences from a baseline: the bootstrap over examples; test_document.py has intervals."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_jax.evaluation import metrics
-from bert_jax.studies import results
-from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import compare
 from tests import study_workdir
-from tests.studies.views import LOSS, read_view
+from tests.studies.views import read_view
 
 
 def resample(cells: dict[str, tuple[np.ndarray, np.ndarray, bytes]]) -> dict[str, np.ndarray]:
@@ -48,42 +42,12 @@ def test_resamples_are_alike_for_all_cells():
     assert found["b"].std() > 0.1
 
 
-def build(folder: Path, state=lambda cell: "done", seeds=(0, 1, 2)) -> StudyFolder:
-    sizes = {"2 x 64": study_workdir.SIZES["2 x 64"]}
-    study = study_workdir.masking_rate((0.15, 0.4), sizes, seeds)
-    return study_workdir.build(folder, study, state, examples=20, lines=4)
-
-
-def compare_rates(place: StudyFolder, metric: str = LOSS) -> compare.Difference:
-    """Compare 40 % with 15 %."""
-    view = read_view(place)
-    (one,) = compare.compare_families(view.examples, view.families("masking.rate"), "15 %", metric)
-    return one
-
-
-@pytest.mark.fault(24)
-@pytest.mark.parametrize("state", ["diverged", "untouched"])
-def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
-    """The mean is of whole pairs, even if the seed of the hole was a bad one for both arms."""
-
-    def hole(cell):
-        return state if (cell.labels["masking.rate"], cell.seed) == ("40 %", 2) else "done"
-
-    place = build(tmp_path, hole, (0, 1, 2, 3))
-    one = compare_rates(place)
-    assert (one.pairs, one.holes) == (3, 1)
-    losses = {
-        (c.entry.labels["masking.rate"], c.entry.seed): c.metrics.get(LOSS)
-        for c in results.read_results(place)
-    }
-    kept = [losses["40 %", seed] - losses["15 %", seed] for seed in (0, 1, 3)]
-    assert one.mean == pytest.approx(np.mean(kept))
-
-
 @pytest.mark.parametrize("change", ["other", "unnamed", "fewer"])
 def test_differences_resample_only_equal_examples(change, tmp_path):
     """Equal counts are no sign of equal examples: of pairs of sentences each counts one."""
-    place = build(tmp_path)
+    sizes = {"2 x 64": study_workdir.SIZES["2 x 64"]}
+    study = study_workdir.masking_rate((0.15, 0.4), sizes)
+    place = study_workdir.build(tmp_path, study, examples=20, lines=4)
     odd = next(cell for cell in place.read_cells() if cell.labels["masking.rate"] == "40 %")
     each = dict(place.read_arrays(odd, "blimp"))
     identity = each.pop("examples")
@@ -93,6 +57,8 @@ def test_differences_resample_only_equal_examples(change, tmp_path):
         each = {name: values[:-1] for name, values in each.items()} | {"examples": identity}
     with place.arrays_path(odd.id, "blimp").open("wb") as file:
         np.savez(file, **each)
-    one = compare_rates(place, "blimp/accuracy")
+    view = read_view(place)
+    families = view.families("masking.rate")
+    (one,) = compare.compare_families(view.examples, families, "15 %", "blimp/accuracy")
     assert (one.pairs, one.examples) == (3, 0)
     assert math.isfinite(one.low)

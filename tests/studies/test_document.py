@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,16 @@ from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.browser import SIZES as WINDOWS
 from tests.pages import Reader, check_page
-from tests.studies.views import LOSS, build_view, compose, read_view
+from tests.studies.views import (
+    LOSS,
+    NULL,
+    REVERSED,
+    TRUE,
+    build_view,
+    compose,
+    define_claims,
+    read_view,
+)
 from tests.study_workdir import SIZES, masking_rate
 
 FROZEN = Path(__file__).parent / "frozen"
@@ -40,6 +50,11 @@ def leave_holes(cell: Cell) -> str:
     return {("2 x 128", "40 %", 1): "failed", ("2 x 64", "80 %", 2): "diverged"}.get(where, "done")
 
 
+def begin(cell: Cell) -> str:
+    """The smaller size has other seeds than the larger one."""
+    return "done" if cell.labels["size"] == "2 x 128" or cell.seed in (1, 3) else "untouched"
+
+
 def finish_none(cell: Cell) -> str:
     return {0.15: "untouched", 0.4: "failed", 0.8: "diverged"}[cell.config.masking.rate]
 
@@ -47,6 +62,8 @@ def finish_none(cell: Cell) -> str:
 FALLING = {"masking.rate": 0.3, "masking.phases": ((1.0, 0.15, "linear"),)}
 TWO_VIEWS = {"masking.rate": 0.15, "masking.prediction_rate": 0.3}
 RATES = variants("rate", {"fixed": {"masking.rate": 0.15}, "falling": FALLING, "views": TWO_VIEWS})
+LARGER = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+CLAIMS = (TRUE, REVERSED, NULL, LARGER, dataclasses.replace(LARGER, metric="pos/accuracy"))
 SUITE = {"validation": study_workdir.EVALUATIONS["validation"]}
 
 
@@ -62,6 +79,8 @@ STUDIES: dict[str, tuple[Study, Callable[[Cell], str]]] = {
     "schedules": (masking_rate(axes=(RATES,), seeds=(0,), comparisons=()), finish),
     "no_results": (masking_rate(rates=(0.15, 0.4, 0.8), sizes=ONE_SIZE, seeds=(0,)), finish_none),
     "no_axes": (masking_rate(axes=(), comparisons=()), finish),
+    "claims": (define_claims(claims=CLAIMS, evaluations=study_workdir.EVALUATIONS), finish),
+    "claims_begun": (define_claims(claims=CLAIMS[:4], seeds=(0, 1, 3)), begin),
     "best": (find_best((0.1, 0.15, 0.2, 0.25, 0.3)), finish),
     "best_below": (find_best((0.3, 0.4, 0.5, 0.6, 0.7), ONE_SIZE), finish),
 }

@@ -119,3 +119,11 @@ def test_last_metrics_are_those_of_whole_lines(tmp_path, end):
         (place.cell("a") / "metrics.jsonl").write_text("\n".join(lines + end))
         wanted = 3 if '{"step": 3}' in end else 4 + before if before else None
         assert place.read_last_metrics("a").get("step") == wanted
+
+
+@pytest.mark.fault(1)
+def test_file_is_replaced_and_never_rewritten(place, cells):
+    """So a kill leaves the old file, or the new one."""
+    before = place.study.stat().st_ino
+    write_study(place.workdir, make_study(), cells)
+    assert place.study.stat().st_ino != before

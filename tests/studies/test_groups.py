@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
-from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, init_state, make_update
@@ -43,11 +42,6 @@ def at(rate: float, seed: int = 0, **changes: object) -> Cell:
     masking = dataclasses.replace(ONE.config.masking, rate=rate)
     config = dataclasses.replace(ONE.config, masking=masking, seed=seed, **changes)
     return dataclasses.replace(ONE, id=f"{rate} {seed} {changes}", config=config, seed=seed)
-
-
-def plan(cells: list[Cell], fuse: str = "auto", parallel: int = 1) -> list[list[Cell]]:
-    """Return the cells of each group."""
-    return [[*group.cells] for group in plan_groups(cells, fuse, parallel)]
 
 
 CELLS = st.lists(
@@ -80,15 +74,6 @@ def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, parallel, ra
     assert len({group.id for group in found}) == len(found)
     random.shuffle(cells)
     assert plan_groups(cells, fuse, parallel) == found
-
-
-def test_plan_cuts_cells_by_their_rates():
-    cells = [at(rate, seed) for rate in (0.05, 0.1, 0.15, 0.4, 0.6) for seed in (0, 1)]
-    rates = [{one.config.masking.rate for one in group} for group in plan(cells)]
-    assert rates == [{0.05, 0.1, 0.15}, {0.4, 0.6}]
-    # With two at a time there are two groups in any case, and with four each is cut again.
-    assert [len(group) for group in plan(cells, parallel=2)] == [6, 4]
-    assert [len(group) for group in plan(cells, parallel=4)] == [3, 3, 2, 2]
 
 
 MAY_DIFFER = {  # with another value than that of ONE
@@ -148,13 +133,3 @@ def test_traced_knobs_are_not_in_the_program():
         changed = toy.with_leaf(changed, path.split("."), value)
     assert program(changed) == mine
     assert program(toy.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may
-
-
-def test_fuse_limits_how_many_train_together():
-    cells = [at(0.15, seed) for seed in range(7)]
-    assert sorted(len(group) for group in plan(cells, "3")) == [2, 2, 3]
-    with pytest.raises(ConfigError, match="--fuse"):
-        plan(cells, "0")
-    for knob in ({"parallel__step": "pmap"}, {"parallel__distributed": True}):
-        alone = plan([cell(seed, seed=seed, **knob) for seed in range(3)])
-        assert [len(group) for group in alone] == [1, 1, 1]

@@ -136,14 +136,6 @@ def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
 # --- when all goes well ---------------------------------------------------------------------------
 
 
-def test_launch_makes_every_cell_once(bench):
-    bench.run(command=["bert-jax", "study", "run"], fuse="2")
-    bench.check_complete()
-    assert bench.place.read_study()["command"] == ["bert-jax", "study", "run"]
-    bench.run()
-    bench.check_complete()
-
-
 def test_time_left_follows_what_was_measured(bench, capfd):
     """Each of two trained cells took 10 s; two of the same length are left, side by side."""
     bench.evaluations = ()

@@ -72,19 +72,14 @@ def done(study, tmp_path_factory) -> Made:
     return place, cells
 
 
-def read_metrics(place: StudyFolder, cells: list[Cell]) -> list[dict[str, Any]]:
-    """Read what the evaluations of cells found."""
-    found = [{name: place.read_result(cell, name) for name in cell.evaluations} for cell in cells]
-    return [{name: result.metrics for name, result in each.items()} for each in found]
-
-
 # --- whole cells ----------------------------------------------------------------------------------
 
 
 def test_worker_makes_every_cell_once(done):
     place, cells = done
     assert [place.read_state(cell).name for cell in cells] == ["done"] * 2
-    for cell, found in zip(cells, read_metrics(place, cells), strict=True):
+    for cell in cells:
+        found = {name: place.read_result(cell, name).metrics for name in cell.evaluations}
         loss = found["validation"]["mlm_loss"]
         last = place.read_last_metrics(cell.id)["eval/validation/mlm_loss"]
         each = place.read_arrays(cell, "validation")

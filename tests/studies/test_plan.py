@@ -1,0 +1,119 @@
+"""What studies plan is frozen: cells with their trunks and evaluations, and groups that train
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert_jax.errors import ConfigError
+from bert_jax.studies import measures, sweep, trunks
+from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
+from bert_jax.studies.groups import plan_groups
+from tests.pages import check_lines
+from tests.studies.small import make_base, make_branching, make_study
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+MODEL = Path(__file__).parents[1] / "golden" / "huggingface" / "pretraining"
+
+
+def vary(*axes: str, config: str = "tiny.py", **overrides: str) -> Study:
+    """Make the study of a sweep; `a__b` is the knob a.b."""
+    changes = [(path.replace("__", "."), text) for path, text in overrides.items()]
+    return sweep.make_study(sweep.Sweep(f"{CONFIGS / config}", changes, axes, 2, None))
+
+
+# A left-to-right model has no head for cross_rate; one evaluation is of one budget.
+NONE = {"objectives.nsp.weight": None, "pairs": "none"}
+LEFT = {"objectives.mlm.weight": None, "objectives.causal_lm.weight": 1.0, "model.causal": True}
+WAYS = variants("way", {"both": NONE | {"objectives.mlm.weight": 1.0}, "left": NONE | LEFT})
+SUITES = {
+    "bound": Suite("nelbo"),
+    "rates": Suite("cross_rate"),
+    "late": Suite("blimp", (("source", "files:pairs"),), budgets=(20,)),
+}
+FALLING = {"masking.rate": 0.4, "masking.phases": ((1.0, 0.2, "linear"),)}
+PHASES = '((0.5,0.3,"step"),(1.0,0.15,"linear")), ()'
+CAUSAL = {"pairs": "none", "model__causal": "true", "checkpoints__best": ""}
+CAUSAL |= {"objectives__mlm__weight": "none", "objectives__causal_lm__weight": "1"}
+STUDIES = {
+    "longer cells go on from the longest before": make_branching(
+        budget=Budget("steps", (20, 40, 100))
+    ),
+    "without trunks": make_branching(trunk=False),
+    "rates and seeds go on alone": make_branching(
+        axes=(axis("masking.rate", (0.15, 0.4)),), seeds=(0, 1)
+    ),
+    "another decay goes on": make_branching(
+        axes=(axis("optim.decay_fraction", (0.5, 0.2)),), budget=Budget("steps", 40)
+    ),
+    "another end goes on": make_branching(
+        axes=(axis("optim.final_fraction", (0.0, 0.1)),), budget=Budget("steps", 40)
+    ),
+    "other learning rates do not": make_branching(
+        axes=(axis("optim.learning_rate", (1e-3, 2e-3)),)
+    ),
+    "phases are shares of all steps": make_branching(axes=(variants("rate", {"falls": FALLING}),)),
+    "only wsd has a stable phase": make_branching(
+        axes=(axis("optim.schedule", ("linear", "wsd")),)
+    ),
+    "evaluations follow from heads and budgets": make_study(
+        base=make_base(checkpoints__best=""),
+        axes=(WAYS,),
+        seeds=(0,),
+        budget=Budget("steps", (10, 20)),
+        evaluations=SUITES,
+    ),
+    "rates are cut by their slots": make_study(
+        axes=(axis("masking.rate", (0.05, 0.1, 0.15, 0.4, 0.6)),)
+    ),
+    "pmap trains alone": make_study(base=make_base(parallel__step="pmap")),
+    "processes train alone": make_study(base=make_base(parallel__distributed=True)),
+    "a value in brackets holds commas": vary(
+        "masking.rate=0.15,0.3", "config.masking.replace=(0.8,0.1,0.1),(1,0,0)", steps="2000"
+    ),
+    "phases are swept": vary(f"masking.phases={PHASES}"),
+    "a causal model is swept": vary(
+        "optim.learning_rate=2e-5,5e-5", config="pretrain.py:base", **CAUSAL
+    ),
+    "a task is swept": vary(
+        "optim.learning_rate=2e-5,5e-5", config=f"finetune.py:mrpc,init_from={MODEL}"
+    ),
+}
+
+
+def describe(study: Study) -> Iterator[str]:
+    """Yield lines on a study: what it compares, its cells, and their groups."""
+    for one in study.comparisons:
+        yield f"{one.axis}: minus {one.baseline} by {', '.join(one.metrics)}"
+    cells = expand(study)
+    numbers = {cell.id: number for number, cell in enumerate(cells)}
+    for number, cell in enumerate(cells):
+        config = cell.config
+        trunk, _, step = cell.trunk.partition("@")
+        goes_on = f"from {numbers[trunk]} at {step}" if trunk else ""
+        made = [f"{name}: {one['name']}" for name, one in cell.evaluations.items()]
+        parts = [number, *cell.labels.values(), f"seed {cell.seed}", f"{config.steps} steps"]
+        parts += [goes_on, f"saved at {config.checkpoints.at}", f"split {config.masking.replace}"]
+        parts += [f"{trunks.count_flops(cell, config.steps):.4g} FLOPs", " ".join(made)]
+        yield " | ".join(map(str, parts))
+    for fuse, parallel in (("auto", 1), ("auto", 2), ("auto", 4), ("3", 1)):
+        groups = plan_groups(cells, fuse, parallel)
+        found = sorted(sorted(numbers[cell.id] for cell in group.cells) for group in groups)
+        yield f"--fuse={fuse}, {parallel} at a time: {found}"
+    yield trunks.describe_saving(cells)
+    yield from measures.describe_left_out(cells, measures.record_evaluations(study))
+
+
+def test_plans_are_frozen(pytestconfig):
+    lines = [line for name, study in STUDIES.items() for line in (f"# {name}", *describe(study))]
+    check_lines(lines, Path(__file__).parent / "frozen" / "plans.txt", pytestconfig)
+
+
+def test_trunks_need_a_stable_phase():
+    with pytest.raises(ConfigError, match="no cell has a stable phase") as error:
+        expand(make_branching(axes=(axis("optim.schedule", ("linear", "cosine")),)))
+    assert "wsd" in error.value.hint
