@@ -1,7 +1,5 @@
 """A headless Chromium that is clicked and typed into as by a person, over its debugging pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Pages for tests: what a page must hold to be one offline document, and runs to make pages of."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import re

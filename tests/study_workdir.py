@@ -6,8 +6,6 @@ ends at, but for a part that is the seed's, which all arms share, and a little t
 own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Figures that tests draw, one of each kind."""
 
-from __future__ import annotations
-
 import math
 
 from bert_jax.reporting.figures import Chart, Heat, Series

@@ -1,7 +1,5 @@
 """Pages of runs and studies, pointed at and clicked in a browser, wide and slim, light and dark."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

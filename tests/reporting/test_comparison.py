@@ -3,8 +3,6 @@
 What the pages say is frozen.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Drawings: every value is in its place, and every text inside the picture."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

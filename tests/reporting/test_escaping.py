@@ -3,8 +3,6 @@
 The page and the summary of a study are in tests/studies/test_document.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Files of figures: three kinds, the same bytes every time, and where their numbers come from."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

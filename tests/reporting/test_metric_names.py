@@ -1,7 +1,5 @@
 """Numbers as text, and the table of metrics: titles, units, directions, baselines, meanings."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lines that a run writes: torn and broken ones are left out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of a run in any state: what it says of the files of the run is frozen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predictions of sentences, and what the page says of a task: confusions, scores, mistakes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

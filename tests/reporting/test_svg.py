@@ -1,7 +1,5 @@
 """Figures on a page: exact values on hover, colours of the theme, and no script from a text."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

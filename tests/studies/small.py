@@ -1,7 +1,5 @@
 """A small study and its parts, which tests of this folder vary."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The answer of a report and its warnings, frozen for studies of planted values."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences from a baseline: the bootstrap over examples; test_document.py has intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the axes, budget and seeds of a study make of its base, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The report of a study in any state: what its page says is frozen."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable

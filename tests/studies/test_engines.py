@@ -1,7 +1,5 @@
 """Engines: each worker ends once with its code, in its share of the machine; stops reach it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """Matrices of a study: what is best and what is missing; test_document.py has all numbers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The folder of a study: what is written is read, and states follow from files."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

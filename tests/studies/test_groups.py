@@ -1,7 +1,5 @@
 """Which cells train together."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """The names of cells: what changes them, and what does not."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

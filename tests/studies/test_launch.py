@@ -4,8 +4,6 @@ Workers are calls in this process: the worker's own code, with a training that w
 would leave.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The evaluations of a study: which cells have them, and data that is missing."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_jax.errors import ConfigError, DataError, MissingError

@@ -1,7 +1,5 @@
 """A known effect passes through the whole chain: training, evaluation, tables, verdict and page."""
 
-from __future__ import annotations
-
 import csv
 import html
 import re

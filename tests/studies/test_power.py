@@ -1,7 +1,5 @@
 """The power of a study before it runs, and the spread of earlier runs that it follows from."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

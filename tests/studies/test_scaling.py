@@ -1,7 +1,5 @@
 """The best value over budgets and sizes, held against planted truths."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Simultaneous intervals: their quantile, their coverage by simulation, p values and power."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

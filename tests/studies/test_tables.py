@@ -1,7 +1,5 @@
 """The tables of a study: reports are a function of them, and launches take their cells."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Cells of a study that share a trunk: no update is made twice. test_plan.py has their plans."""
 
-from __future__ import annotations
-
 import shutil
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Verdicts on claims: words by the ends of intervals, seeds needed by simulation, reports."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

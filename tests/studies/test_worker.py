@@ -1,7 +1,5 @@
 """A worker makes the cells of its group, and does nothing twice, wherever it was interrupted."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Studies to report on: of made-up values in memory, or of a workdir that is made of files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

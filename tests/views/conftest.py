@@ -1,7 +1,5 @@
 """What the tests of pages share."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_jax.interop import runs

@@ -1,7 +1,5 @@
 """Pages of a small model for tests, and what their scripts are given."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The attention page: its numbers against attention written out in float64, and its command."""
 
-from __future__ import annotations
-
 import math
 import re
 

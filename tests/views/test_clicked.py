@@ -3,8 +3,6 @@
 Every page is opened wide and light, and slim and dark, and none of its scripts may complain.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of embeddings: its map, neighbours and tables against other ways to compute them."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """The generation page: what it holds against `predict generate`."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Vectors of texts and words, projections and neighbours, against other ways to compute them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
