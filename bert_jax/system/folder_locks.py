@@ -50,23 +50,20 @@ def hold_lock(folder: Path, name: str = NAME) -> Iterator[None]:
     """Lock a folder until the block ends; if it is locked already, the error names the holder."""
     check_writable(folder)
     path = Path(folder) / name
-    lock = _make_lock(path)
     try:
         with disk.reporting_full_disk(path):
-            lock.acquire(timeout=PATIENCE)
+            held = _make_lock(path).acquire(timeout=PATIENCE)
     except Timeout as error:
         raise ConfigError(
             f"another run uses {folder}: {describe_holder(path)}",
             "wait for it, stop it, or give another --workdir",
         ) from error
-    try:
+    with held:
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
         with disk.reporting_full_disk(path):
             path.write_text(json.dumps(record))
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -74,14 +71,12 @@ def wait_for_lock(path: Path, tell: Callable[[], object] = lambda: None) -> Iter
     """Lock a file until the block ends; if it is locked already, call `tell` and wait."""
     lock = _make_lock(path)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         tell()
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def is_held(folder: Path, name: str = NAME) -> bool:

@@ -58,16 +58,11 @@ def check_inside(root: Path, file: Path, kind: type[UserError]) -> Path:
 
 
 def check_local(path: Path | str, what: str) -> None:
-    """Refuse a path in an object store, or a path that is not UTF-8."""
+    """Refuse a path in an object store."""
     text = os.fspath(path)
     if (scheme := STORE.match(text)) and not os.path.exists(text):
         raise ConfigError(
             f"{what} = {text} is in an object store ({scheme[1]}), which is no file system",
             "mount the bucket as a folder (gcsfuse, mount-s3, rclone mount) and give that, "
             "or copy from there",
-        )
-    shown = os.fsencode(os.path.abspath(text)).decode(errors="backslashreplace")
-    if text and shown != os.path.abspath(text):
-        raise ConfigError(
-            f"{what} = {shown} is not UTF-8", "rename it: checkpoints and reports name it"
         )

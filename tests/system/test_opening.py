@@ -51,16 +51,12 @@ def test_inside_refuses_a_link_out_of_its_folder(tmp_path):
 
 
 @pytest.mark.fault(22)
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [("gs://bucket/x", "in an object store"), (os.fsdecode(b"bad-\xff"), "is not UTF-8")],
-)
-def test_local_takes_only_paths_of_this_machine(path, said, tmp_path, monkeypatch):
+def test_local_takes_only_paths_of_this_machine(tmp_path, monkeypatch):
     """Each command asks it first: transcripts hold that."""
     for good in ("", "runs/a", "/tmp/x", "a:b", "google-bert/bert", "ümlaut"):
         opening.check_local(good, "--workdir")
-    with pytest.raises(ConfigError, match=f"^--workdir = .* {said}") as caught:
-        opening.check_local(path, "--workdir")
+    with pytest.raises(ConfigError, match=r"^--workdir = .* in an object store") as caught:
+        opening.check_local("gs://bucket/x", "--workdir")
     assert caught.value.hint
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gs:" / "bucket").mkdir(parents=True)
