@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_jax import cli
@@ -202,19 +203,18 @@ def test_study_without_its_text_is_refused_or_reported(tmp_path, monkeypatch, ca
 def test_intervals_of_a_readme_are_in_its_report(name):
     """Each "(a to b)", whichever way round, as rounded there, or in its differences.csv."""
     number = r"([-+]?\d+(?:\.\d+)?)"
-    readme = (FOLDER / name / "README.md").read_text()
     summary = (FOLDER / name / "summary.md").read_text().replace("\N{MINUS SIGN}", "-")
     summary = summary.replace(" nats", "").replace("\N{NO-BREAK SPACE}%", "")
-    known = [tuple(map(float, ends)) for ends in re.findall(f"{number} to {number}", summary)]
+    known = re.findall(f"{number} to {number}", summary)
     with (FOLDER / name / "differences.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["low"]]
-    ends = [(float(row["low"]), float(row["high"])) for row in rows]
-    known += [*ends, *((100 * low, 100 * high) for low, high in ends)]  # shares in per cent
-    known += [(-high, -low) for low, high in known]
+    ends = np.array([(row["low"], row["high"]) for row in rows], float)
+    known = np.concatenate([np.array(known, float), ends, 100 * ends])  # shares in per cent
+    known = np.concatenate([known, -known[:, ::-1]])
+    readme = (FOLDER / name / "README.md").read_text()
     quoted = re.findall(rf"[(,]\s?{number}\s+to\s+{number}\)", readme)
     assert quoted
-    for ends in quoted:
-        decimals = len(ends[0].partition(".")[2])
-        low, high = map(float, ends)
-        near = 0.51 * 10.0**-decimals
-        assert any(abs(low - a) <= near and abs(high - b) <= near for a, b in known), ends
+    for low, high in quoted:
+        near = 0.51 * 10.0 ** -len(low.partition(".")[2])
+        gaps = np.abs(known - [float(low), float(high)])
+        assert (gaps <= near).all(-1).any(), (low, high)

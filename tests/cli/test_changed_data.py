@@ -119,15 +119,11 @@ def test_evaluate_finds_docstrings_after_an_upgrade(tmp_path, monkeypatch, capsy
     changes |= {"corpus__cache": tmp_path / "cache", "model__hidden": 16}
     config = texts.configure(texts.config_file(tmp_path), **changes)
     saved.run(tmp_path / "run", config, {10: 1.0})
-    assert evaluate(tmp_path) == 0
-    before = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(docstrings.platform, "python_version", lambda: "3.99.0")
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "_prepare", lambda *_: pytest.fail("prepared anew"))
         assert evaluate(tmp_path) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out) == before
-    assert "what is installed changed since" in err
+    assert "what is installed changed since" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "cache")
     assert evaluate(tmp_path) == 2
     error, hint = capsys.readouterr().err.splitlines()[-2:]

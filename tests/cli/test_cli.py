@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -19,7 +20,6 @@ from bert_jax.system import allocator
 from bert_jax.views import PAGES
 from tests.texts import ROOT
 
-Calls = list[tuple[str, tuple, dict]]
 PARTS = [
     *([name] for name in sorted(cli.COMMANDS)),
     *(["predict", task] for task in TASKS),
@@ -29,28 +29,17 @@ PARTS = [
 
 
 @pytest.fixture
-def calls(monkeypatch) -> Calls:
-    """List what the commands would do, in order."""
-    seen: Calls = []
-
-    def replace(name: str) -> None:
-        def run(*words, **settings) -> None:
-            seen.append((name, words, settings))
-
-        monkeypatch.setattr(f"bert_jax.{name}.run", run)
-
+def called(monkeypatch) -> mock.Mock:
+    """What commands call, and nothing happens."""
+    made = mock.Mock()
     for name in ("train", "evaluate", "predict"):
-        replace(name)
-    monkeypatch.setattr(allocator, "retain_memory", lambda: seen.append(("retain", (), {})))
-    return seen
+        monkeypatch.setattr(f"bert_jax.{name}.run", getattr(made, name))
+    monkeypatch.setattr(allocator, "retain_memory", made.retain)
+    return made
 
 
 def fail_with(monkeypatch, error: BaseException, command: str = "doctor") -> None:
-    def run(*_, **__):
-        raise error
-
-    monkeypatch.setattr(f"bert_jax.{command}.run", run)
-    monkeypatch.setattr(allocator, "retain_memory", lambda: "")
+    monkeypatch.setattr(f"bert_jax.{command}.run", mock.Mock(side_effect=error))
 
 
 def read_failure(capsys, argv: list[str]) -> tuple[int, str, str]:
@@ -67,24 +56,24 @@ def read_failure(capsys, argv: list[str]) -> tuple[int, str, str]:
 # --- what is passed on ----------------------------------------------------------------------------
 
 
-def test_train_gets_its_knobs_and_flags(calls):
+def test_train_gets_its_knobs_and_flags(called):
     argv = ["train", "--config=pretrain:mini", "--workdir=w", "--config.masking.rate=0.4"]
     argv += ["--config.seed", "7", "--dry-run"]
     more = ["--allow-change=config.steps", "--allow-change", "seed", "--debug"]
     assert cli.execute([*argv, *more]) == 0
-    (retain, _, _), (_, (found, workdir), settings) = calls
+    retain, (_, (found, workdir), settings) = called.mock_calls
     assert (found.model.size, found.masking.rate, found.seed) == ("mini", 0.4, 7)
-    assert (retain, workdir) == ("retain", Path("w"))
+    assert (retain, workdir) == (mock.call.retain(), Path("w"))
     assert settings["dry_run"] is True
     assert settings["allow_change"] == ("steps", "seed")
     assert settings["command"][: len(argv) + 1] == ["bert-jax", *argv]
 
 
 @pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
-def test_model_and_checkpoint_are_synonyms(calls, flag):
+def test_model_and_checkpoint_are_synonyms(called, flag):
     assert cli.execute(["evaluate", flag, "runs/x", "--config=pretrain:tiny"]) == 0
     assert cli.execute(["predict", "fill-mask", f"{flag}=runs/x", "--top-k=3"]) == 0
-    evaluated, predicted = (settings for _, _, settings in calls if settings)
+    evaluated, predicted = called.evaluate.call_args.kwargs, called.predict.call_args.kwargs
     assert evaluated["checkpoint"] == predicted["checkpoint"] == "runs/x"
     assert evaluated["config"].model.size == "tiny"
     assert (predicted["task"], predicted["top_k"]) == ("fill-mask", 3)
@@ -109,16 +98,12 @@ def test_split_overrides_takes_knobs_in_order():
     [("", False, True), ("--format=json", True, True), ("--format=text", False, False)],
 )
 def test_status_is_for_people_or_programs(flags, on_terminal, in_a_pipe, monkeypatch):
-    seen = []
-
-    def record(_, **settings) -> None:
-        seen.append(settings["as_json"])
-
-    monkeypatch.setattr(actions, "show_status", record)
-    for is_terminal in (True, False):
+    show = mock.Mock()
+    monkeypatch.setattr(actions, "show_status", show)
+    for is_terminal, as_json in ((True, on_terminal), (False, in_a_pipe)):
         monkeypatch.setattr("sys.stdout.isatty", lambda given=is_terminal: given)
         assert cli.execute(["study", "status", "--workdir=w", *flags.split()]) == 0
-    assert seen == [on_terminal, in_a_pipe]
+        assert show.call_args.kwargs["as_json"] == as_json
 
 
 def test_dry_run_on_a_terminal_leaves_the_config_out(tmp_path, capsys, monkeypatch):

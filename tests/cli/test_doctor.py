@@ -3,9 +3,11 @@
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +16,6 @@ import pytest
 
 from bert_jax import cli, doctor
 from bert_jax.config.presets import PRESETS
-from bert_jax.data import corpus
 from bert_jax.system import machine
 from tests import texts
 
@@ -39,20 +40,7 @@ HEALTHY: dict[str, Any] = {
     },
     "corpora": [],
 }
-SPLITS = {
-    "train": {"documents": 3, "sentences": 5, "tokens": 12},
-    "validation": {"documents": 1, "sentences": 2, "tokens": 4},
-}
-AUDIT = {"fingerprint": "f1", "source": "files", "vocab_size": 99, "unigram_entropy": 3.5}
-
-
-def write_corpus(folder) -> None:
-    """Write the manifest and audit of a prepared corpus."""
-    folder.mkdir()
-    tokenizer = {"hash": "h", "size": 99}
-    manifest = {"format": corpus.FORMAT, "fingerprint": "f1", "text": "t", "splits": SPLITS}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"tokenizer": tokenizer}))
-    (folder / "audit.json").write_text(json.dumps(AUDIT | {"warnings": ["w"], "more": 1}))
+(PREPARED,) = (texts.ROOT / "tests/golden/run_v1/cache").glob("*/")
 
 
 def test_json_is_one_object_with_the_facts(capsys, cache):
@@ -72,30 +60,28 @@ def test_doctor_knows_every_package_of_the_project():
     assert {*doctor.NEEDED} == named | {"jaxlib"}
 
 
-def test_text_has_every_fact_of_the_json():
-    facts = AUDIT | {"folder": "/cache/abc", "splits": SPLITS}
-    bad = {"folder": "/cache/bad", "error": "DataError: bad"}
-    report = HEALTHY | {"warnings": ["one", "two"], "corpora": [facts, bad]}
-    text = doctor.format_report(report)
-    for fact in (
-        *("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free"),
-        *("1 x cpu", "/cache/abc (files): 99 tokens of vocabulary, 3.50 nats", "5 sentences"),
-    ):
-        assert text.count(fact) == 1, fact
-    assert re.findall(r"^warning +(\w+)$", text, re.MULTILINE) == ["one", "two"]
-
-
-def test_prepared_corpora_are_found_with_their_counts(tmp_path):
-    write_corpus(tmp_path / "one")
+def test_prepared_corpora_are_found_and_told(tmp_path):
+    """The lines for people have every fact of the JSON."""
+    one = Path(shutil.copytree(PREPARED, tmp_path / "one"))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{")
     (tmp_path / "unfinished" / "train").mkdir(parents=True)
-    broken, one = doctor.list_corpora(tmp_path)
+    broken, found = doctor.list_corpora(tmp_path)
     assert "not JSON" in broken["error"]
-    assert one == AUDIT | {"folder": str(tmp_path / "one"), "warnings": ["w"], "splits": SPLITS}
-    warnings = doctor.list_warnings(HEALTHY | {"corpora": [one]}, {})
-    assert warnings == [f"{tmp_path / 'one'}: w"]
+    audit, manifest = (json.loads((one / f"{n}.json").read_text()) for n in ("audit", "manifest"))
+    facts = {"folder": str(one), "splits": manifest["splits"]}
+    assert found == facts | {name: audit[name] for name in doctor.FACTS}
+    warnings = doctor.list_warnings(HEALTHY | {"corpora": [found]}, {})
+    assert warnings == [f"{one}: {audit['warnings'][0]}"]
     assert doctor.list_corpora(tmp_path / "absent") == []
+    report = HEALTHY | {"warnings": ["one", "two"], "corpora": [found, broken]}
+    text = doctor.format_report(report)
+    for fact in (
+        *("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free"),
+        *("1 x cpu", f"{one} (files): 80 tokens of vocabulary, 3.78 nats", "176 sentences"),
+    ):
+        assert text.count(fact) == 1, fact
+    assert re.findall(r"^warning +(\w+)$", text, re.MULTILINE) == ["one", "two"]
 
 
 def test_doctor_answers_without_jax():
@@ -120,7 +106,6 @@ def test_doctor_answers_without_jax():
         ("machine.memory_bytes", 2**30, "only 1.0 GiB of memory"),
         ("devices", {"error": "no backend", "backend": None}, "jax finds no device: no backend"),
         ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
-        ("corpora", [{"folder": "/x", "error": "DataError: bad"}], "/x: DataError: bad"),
         ("environment", {"JAX_ENABLE_X64": "TRUE"}, "JAX_ENABLE_X64=TRUE: 64-bit numbers"),
         ("environment", {"XLA_FLAGS": "--x_ONEDNN=1"}, "oneDNN fails to compile"),
     ],
