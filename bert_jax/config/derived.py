@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bert_jax.config import validation
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Masking, Model, Objective
 from bert_jax.errors import ConfigError, need, suggest
 
@@ -10,8 +11,6 @@ OF_TOKENS = ("causal_lm", "diffusion", "hybrid")  # each of them takes the place
 
 def derive(c: Config) -> Config:
     """Fill in the values that follow from other knobs, then check the knobs against one another."""
-    from bert_jax.config import validation  # loads numpy, which --help does without
-
     model = _derive_model(c.model)
     if "hybrid" in c.objectives and model.attention == "auto":
         model = dataclasses.replace(model, attention="einsum")  # causal or not by example

@@ -208,7 +208,7 @@ def test_help_loads_no_jax():
         "import sys\nfrom bert_jax import cli\n"
         "for words in ([], ['study', 'run'], *([name] for name in cli.COMMANDS)):\n"
         "    assert cli.execute([*words, '--help']) == 0\n"
-        "    assert not {'jax', 'numpy'} & set(sys.modules), words"
+        "    assert 'jax' not in sys.modules, words"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
