@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from bert_jax.batch import Batch, Special, StepInputs
 from bert_jax.config import knobs
 from bert_jax.masking import corrupt, drawn_quotas, draws, quotas
 from bert_jax.objectives import network
+from bert_jax.system import trees
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 VOCAB = 60
@@ -56,6 +57,12 @@ def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
         draw = jax.jit(lambda seed: network.init_params(config, vocab, seed))
         PARAMETERS[key] = jax.device_get(draw(np.uint32(seed)))
     return jax.tree.map(np.copy, PARAMETERS[key])
+
+
+def draw_from(params: Any) -> Callable[[Collection[str]], dict[str, Any]]:
+    """What draws fresh parameters by their names: here from some that are there."""
+    flat = trees.flatten_tree(params)
+    return lambda names: {name: flat[name] for name in names}
 
 
 def draw_parameters(module: Any, *inputs: Any) -> Any:

@@ -50,7 +50,7 @@ def advance(
 ) -> tuple[list[dict[str, float]], State]:
     """Return the metrics of some updates, and the final state."""
     program = build_program(config, devices)
-    state = program.init(config.seed)
+    state = program.start.init(config.seed)
     history = []
     for index, batch in enumerate(batches):
         state, metrics = program.update(state, batch, [compute_inputs(config, index)])

@@ -8,7 +8,7 @@ its vector, and any other piece starts fresh.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import jax
@@ -27,20 +27,22 @@ logger = logging.getLogger(__name__)
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type_vocab")
 Flat = dict[str, Any]  # our names -> arrays
+Draw = Callable[[Collection[str]], Flat]  # of the parameters of some names, as they start fresh
 
 
-def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
-    """Replace fresh parameters by the parameters that the model `config.init_from` has.
+def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokenizer) -> Any:
+    """Return the parameters to start with: those of the model `config.init_from`, or fresh ones.
 
-    Each parameter keeps its sharding.
+    `layout` has the shape and the sharding of each parameter. Only the fresh parameters are drawn,
+    so that no time is spent on compiling the draws of a whole model.
     """
     source = config.init_from
     run = runs.open_run(source)
-    ours: Flat = flatten_dict(params, sep="/")
+    ours: Flat = flatten_dict(layout, sep="/")
     theirs: Flat = flatten_dict(run.params, sep="/")
     # The longest word may differ: it concerns rare words only.
     if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.rules != tokenizer.rules:
-        theirs = _remap_rows(config, run, tokenizer, ours, theirs)
+        theirs = _remap_rows(config, run, tokenizer, ours, theirs, draw)
     theirs = _drop_other_classes(config, run.config, theirs)
     theirs |= _copy_transforms(ours, theirs)
     other = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
@@ -60,9 +62,10 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     for state, names in (("starts fresh", fresh & other), ("is not used", unused)):
         if names:
             logger.info(f"init_from {source}: {list_names(sorted(names))} {state}")
+    drawn = draw(fresh)
     placed = {
-        name: leaf if name in fresh else jax.device_put(np.asarray(theirs[name]), leaf.sharding)
-        for name, leaf in ours.items()
+        name: drawn[name] if name in fresh else jax.device_put(np.asarray(theirs[name]), x.sharding)
+        for name, x in ours.items()
     }
     return unflatten_dict(placed, sep="/")
 
@@ -125,7 +128,12 @@ def _find_top(config: knobs.Config, names: Iterable[str]) -> set[str]:
 
 
 def _remap_rows(
-    config: knobs.Config, run: runs.TrainedModel, tokenizer: Tokenizer, ours: Flat, theirs: Flat
+    config: knobs.Config,
+    run: runs.TrainedModel,
+    tokenizer: Tokenizer,
+    ours: Flat,
+    theirs: Flat,
+    draw: Draw,
 ) -> Flat:
     """Move the rows of the vocabulary to the ids that our tokenizer gives their pieces.
 
@@ -145,10 +153,11 @@ def _remap_rows(
     rows = [i for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
     sources = [their_ids[tokenizer.vocab[i]] for i in rows]
     moved = dict(theirs)
-    for name in ours.keys() & theirs.keys() & set(PADDED):
-        if ours[name].shape[1:] == theirs[name].shape[1:]:
-            moved[name] = np.array(ours[name])
-            moved[name][rows] = np.asarray(theirs[name])[sources]
+    tables = ours.keys() & theirs.keys() & set(PADDED)
+    alike = sorted(name for name in tables if ours[name].shape[1:] == theirs[name].shape[1:])
+    for name, fresh in draw(alike).items():
+        moved[name] = np.array(fresh)
+        moved[name][rows] = np.asarray(theirs[name])[sources]
     kept = f"{len(rows):,} of {tokenizer.size:,} pieces keep their rows"
     logger.info(f"init_from {config.init_from}: {kept}")
     return moved

@@ -1,5 +1,7 @@
 """The encoder with the heads of its objectives, as one module."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -101,11 +103,26 @@ def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
 
     Call this under jit to place the parameters on devices.
     """
-    # The kind of key is named, because the default kind is a setting of jax.
-    key = jax.random.key(seed, impl="threefry2x32")
+    network = build_network(config, vocab_size)
+    params: dict = _jit_init(network, config.sequence_length, devices.find_kind())(seed)
+    return params
+
+
+@functools.lru_cache(maxsize=32)
+def _jit_init(network: Network, length: int, kind: str) -> Callable[[jax.Array], Any]:
+    """Return the function that initialises a network for devices of a kind.
+
+    A process traces it once, although shapes, programs and checks of models all ask for it.
+    """
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
     # The zeros stand for one row (B = S = K = 1), because only shapes matter here.
     widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)
-    widths |= dict.fromkeys(per_token, config.sequence_length)
-    batch = {key: jnp.zeros((1, width), jnp.int32) for key, width in widths.items()}
-    return build_network(config, vocab_size).init(key, batch)["params"]
+    widths |= dict.fromkeys(per_token, length)
+
+    def init(seed: jax.Array) -> Any:
+        # The kind of key is named, because the default kind is a setting of jax.
+        key = jax.random.key(seed, impl="threefry2x32")
+        batch = {name: jnp.zeros((1, width), jnp.int32) for name, width in widths.items()}
+        return network.init(key, batch)["params"]
+
+    return jax.jit(init)

@@ -17,7 +17,8 @@ from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.system import machine
-from bert_jax.training.program import in_mesh, lay_out_state
+from bert_jax.training.program import in_mesh
+from bert_jax.training.start import lay_out_state
 from bert_jax.training.step import init_state
 
 

@@ -21,7 +21,8 @@ from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import adapt_to_vmap
 from bert_jax.training.pmap import PMAP_AXIS, PmapUpdate, replicate_locally
-from bert_jax.training.step import State, Update, compute_inputs, init_state, make_update
+from bert_jax.training.start import Start
+from bert_jax.training.step import State, Update, compute_inputs, make_update
 
 RUNS = PartitionSpec("run")
 
@@ -53,18 +54,14 @@ class Program:
         self._alone = run_count == 1
         self._tables: Any = None  # of drawn rates, on the devices
 
-        def init(seed: jax.Array) -> State:
-            return init_state(config, vocab_size, seed)
-
+        self.start = Start(config, vocab_size, mesh)
         # Shapes and shardings of the state of one run; `_layout` has those of the whole state.
-        self.shapes = jax.eval_shape(init, np.uint32(0))
-        self.layout = lay_out_state(self.shapes, mesh, config.parallel)
-        self._layout = self.layout
+        self.shapes = self.start.shapes
+        self._layout = self.layout = self.start.layout
         if not self._alone:  # all states are stacked, and their first axis is the runs
             self._layout = jax.tree.map(
                 lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)), self.layout
             )
-        self._init = jax.jit(init, out_shardings=self.layout)
         if config.parallel.step == "pmap":
             self._inputs_layout = replicate_locally()
             update = make_update(config, special, vocab_size, PMAP_AXIS, slots)
@@ -94,10 +91,6 @@ class Program:
             self.shapes,
             self.layout,
         )
-
-    def init(self, seed: int) -> State:
-        """Initialise the state of one run."""
-        return self._init(np.uint32(seed))
 
     def place(self, states: Sequence[State]) -> State:
         """Join the states of all runs, and place them on the devices as the update needs them."""
@@ -171,18 +164,6 @@ def in_mesh(settings: knobs.Parallel, mesh: Mesh) -> contextlib.AbstractContextM
     Under pmap the context does nothing.
     """
     return jax.set_mesh(mesh) if settings.step == "jit" else contextlib.nullcontext()
-
-
-def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
-    """Return the sharding of each array of a state: split over fsdp, or replicated under pmap."""
-    if settings.step == "jit":
-        return sharding.state_shardings(state, mesh)
-    where = sharding.replicated(mesh)
-    if jax.process_count() == 1:
-        # The very sharding of pmap's results: with any other the second update compiles again.
-        mapped = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i", out_axes=None)
-        where = mapped(np.zeros(jax.local_device_count(), np.float32)).sharding
-    return jax.tree.map(lambda _: where, state)
 
 
 # --- several runs ---------------------------------------------------------------------------------

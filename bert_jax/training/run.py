@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import logging
 import math
 import platform
@@ -109,10 +110,12 @@ class Run:
                 self.config, self._fingerprints, trunk, compiled.describe_state()
             )
             return state, self.fork
-        state = compiled.init(self.config.seed)
-        if self.config.init_from:
-            state["params"] = initial.start_from(self.config, state["params"], self._data.tokenizer)
-        return state, 0
+        if not self.config.init_from:
+            return compiled.start.init(self.config.seed), 0
+        layout = compiled.describe_state()["params"]
+        draw = functools.partial(compiled.start.draw, self.config.seed)
+        params = initial.start_from(self.config, layout, draw, self._data.tokenizer)
+        return compiled.start.begin(params), 0
 
     def write_description(self, params: Any, command: Sequence[str]) -> None:
         """Write config.json, environment.json and tokenizer/ into the folder of the run."""

@@ -33,7 +33,11 @@ Update = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     """Initialise the state of one run from the seed and the config."""
-    params = network.init_params(config, vocab_size, seed)
+    return begin_state(config, network.init_params(config, vocab_size, seed))
+
+
+def begin_state(config: knobs.Config, params: Any) -> State:
+    """Return the state of a run with some parameters and no update yet."""
     zero = jnp.zeros((), jnp.int32)
     return {
         "params": params,

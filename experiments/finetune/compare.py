@@ -15,6 +15,7 @@ Results that are in W already are not computed again. table.py summarises them.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import subprocess
@@ -198,8 +199,9 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     given = config_of(command(args, task, 0, steps=1_000))
     config, size = given.config, given.tokenizer.size
     program = Program(config, given.tokenizer.special, size, mesh_for(config))
-    state = program.init(0)
-    state["params"] = initial.start_from(config, state["params"], given.tokenizer)
+    layout = program.describe_state()["params"]
+    draw = functools.partial(program.start.draw, 0)
+    state = program.start.begin(initial.start_from(config, layout, draw, given.tokenizer))
 
     model = theirs.CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32).train()
     tokenizer = theirs.transformers.AutoTokenizer.from_pretrained(folder)

@@ -47,7 +47,7 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
         init_fresh="^classify/",
     )
     fresh = make_params(config)
-    found = initial.start_from(config, fresh, run.tokenizer)["classify"]
+    found = initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)["classify"]
     for part in ("dense", "norm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], run.params["mlm"][part])
     np.testing.assert_array_equal(found["logits"]["kernel"], fresh["classify"]["logits"]["kernel"])
@@ -65,6 +65,7 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
 def test_knobs_that_no_shape_shows_are_warned_of(run, capsys, changes, warned):
     model = dataclasses.replace(run.config.model, **changes)
     config = dataclasses.replace(run.config, model=model, init_from="run")
-    initial.start_from(config, make_params(config), run.tokenizer)
+    fresh = make_params(config)
+    initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)
     said = capsys.readouterr().err
     assert said == (f"warning: run was trained with {warned}\n" if warned else "")

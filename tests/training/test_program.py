@@ -39,7 +39,7 @@ def test_runs_lie_on_devices_of_their_own(how):
     mesh = sharding.make_mesh(config.parallel, 2)
     assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
     together = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, 2)
-    states = together.place([together.init(one.seed) for one in several])
+    states = together.place([together.start.init(one.seed) for one in several])
     inputs = [compute_inputs(one, 6) for one in several]
     batch = toy.batch(8, 24)
     stacked, metrics = together.update(states, batch, inputs)
@@ -47,7 +47,7 @@ def test_runs_lie_on_devices_of_their_own(how):
     assert len(used) == 8
     alone = updates.build_program(config, devices=1)
     for index, one in enumerate(several):
-        expected, found = alone.update(alone.init(one.seed), batch, [inputs[index]])
+        expected, found = alone.update(alone.start.init(one.seed), batch, [inputs[index]])
         ours = together.fetch_metrics(metrics)[index]
         for name, wanted in alone.fetch_metrics(found)[0].items():
             assert ours[name] == pytest.approx(wanted, rel=1e-4, abs=1e-6), name

@@ -94,7 +94,7 @@ def test_weights_of_objectives_scale_their_losses():
 def test_update_skips_and_counts_a_bad_gradient():
     config = make_config()
     program, data = build_program(config, devices=1), make_batches(config, 1)[0]
-    state = program.init(0)
+    state = program.start.init(0)
     before = jax.device_get(state["params"])
     good = compute_inputs(config, 0)
     poison = good._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
@@ -109,7 +109,7 @@ def test_update_skips_and_counts_a_bad_gradient():
 
 def test_learning_rate_and_decay_act_as_they_say():
     data = make_batches(make_config(), 1)
-    fresh = build_program(make_config(), devices=1).init(0)
+    fresh = build_program(make_config(), devices=1).start.init(0)
     _, still = advance(make_config(optim__learning_rate=0), data, devices=1)
     jax.tree.map(np.testing.assert_array_equal, fresh["params"], still["params"])
     _, plain = advance(make_config(optim__weight_decay=0), data, devices=1)

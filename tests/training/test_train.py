@@ -110,7 +110,7 @@ def start(trained: Path, base: Path, **changes: Any) -> tuple[dict, dict, dict]:
     place = config.tokenizer.path or trained / "tokenizer"
     tokenizer = tokenizers.load_tokenizer(Path(place))
     fresh = jax.device_put(toy.init(config, 5, tokenizer.size))
-    found = initial.start_from(config, fresh, tokenizer)
+    found = initial.start_from(config, fresh, toy.draw_from(fresh), tokenizer)
     old = runs.open_run(str(trained)).params
     return trees.flatten_tree(fresh), trees.flatten_tree(found), trees.flatten_tree(old)
 

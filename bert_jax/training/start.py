@@ -1,0 +1,76 @@
+"""The programs that make the state of a run before its first update."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+from jax.sharding import Mesh
+
+from bert_jax import sharding
+from bert_jax.config import knobs
+from bert_jax.objectives import network
+from bert_jax.training.step import State, begin_state, init_state
+
+
+class Start:
+    """Makes the state of one run: all parameters are drawn, or only those that no model gives.
+
+    `shapes` and `layout` have the shape and the sharding of each array of the state.
+    """
+
+    def __init__(self, config: knobs.Config, vocab_size: int, mesh: Mesh):
+        """Find out the shapes and the layout; nothing is compiled yet."""
+
+        def init(seed: jax.Array) -> State:
+            return init_state(config, vocab_size, seed)
+
+        def begin_rest(params: Any) -> State:
+            state = begin_state(config, params)
+            return {key: state[key] for key in rest}
+
+        self._init_params = functools.partial(network.init_params, config, vocab_size)
+        self.shapes = jax.eval_shape(init, np.uint32(0))
+        self.layout = lay_out_state(self.shapes, mesh, config.parallel)
+        rest = {key: where for key, where in self.layout.items() if key != "params"}
+        self._init = jax.jit(init, out_shardings=self.layout)
+        self._begin = jax.jit(begin_rest, out_shardings=rest)
+        self._compile_draw = functools.cache(self._build_draw)  # all runs draw the same names
+
+    def init(self, seed: int) -> State:
+        """Draw all parameters; return the state of a run without an update."""
+        return self._init(np.uint32(seed))
+
+    def draw(self, seed: int, names: Collection[str]) -> dict[str, jax.Array]:
+        """Draw the parameters of some names as `init` draws them; return them by their names."""
+        return self._compile_draw(frozenset(names))(np.uint32(seed)) if names else {}
+
+    def begin(self, params: Any) -> State:
+        """Return the state of a run that has these parameters and made no update."""
+        return {"params": params, **self._begin(params)}
+
+    def _build_draw(self, names: frozenset[str]) -> Callable[..., dict[str, jax.Array]]:
+        """Build the function that draws the parameters of some names from a seed."""
+
+        def draw(seed: jax.Array) -> dict[str, jax.Array]:
+            params = flatten_dict(self._init_params(seed), sep="/")
+            return {name: params[name] for name in names}
+
+        layout = flatten_dict(self.layout["params"], sep="/")
+        return jax.jit(draw, out_shardings={name: layout[name] for name in names})
+
+
+def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
+    """Return the sharding of each array of a state: split over fsdp, or replicated under pmap."""
+    if settings.step == "jit":
+        return sharding.state_shardings(state, mesh)
+    where = sharding.replicated(mesh)
+    if jax.process_count() == 1:
+        # The very sharding of pmap's results: with any other the second update compiles again.
+        mapped = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i", out_axes=None)
+        where = mapped(np.zeros(jax.local_device_count(), np.float32)).sharding
+    return jax.tree.map(lambda _: where, state)

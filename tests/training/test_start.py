@@ -1,0 +1,27 @@
+"""The state that a run begins with, of drawn parameters or given ones."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from bert_jax.system.trees import flatten_tree
+from tests import toy
+from tests.updates import build_program
+
+NAMES = ("encoder/embeddings/token", "encoder/layer_1/mlp/up/kernel", "nsp/logits/kernel")
+
+
+def test_draw_and_begin_give_what_init_gives():
+    """A parameter has the same bits whether all are drawn or only a few."""
+    start = build_program(toy.config(parallel__fsdp=2), devices=2).start
+    state = start.init(3)
+    params, drawn = flatten_tree(state["params"]), start.draw(3, NAMES)
+    assert sorted(drawn) == sorted(NAMES)
+    assert start.draw(3, []) == {}
+    begun = start.begin(state["params"])
+    for found, expected in ((drawn, {name: params[name] for name in NAMES}), (begun, state)):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        assert jax.tree.map(lambda x: x.sharding, found) == jax.tree.map(
+            lambda x: x.sharding, expected
+        )
