@@ -1,7 +1,5 @@
 """The programs that make the state of a run before its first update."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Collection
 from typing import Any

@@ -1,7 +1,5 @@
 """The state that a run begins with, of drawn parameters or given ones."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 
