@@ -10,9 +10,10 @@ import pytest
 from bert_jax import config as configs
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data import prepare
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
+from bert_jax.studies import actions
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -165,3 +166,24 @@ REFUSED = [
 def test_expand_refuses_what_cannot_be_meant(changes, message):
     with pytest.raises(ConfigError, match=message):
         expand(make_study(**changes))
+
+
+GONE = "files:/nowhere"
+
+
+@pytest.mark.parametrize(
+    ("base", "evaluation", "error"),
+    [
+        ({"corpus__source": "files", "corpus__path": "/nowhere"}, Suite("pretrain"), DataError),
+        ({"tokenizer__path": "/nowhere"}, Suite("pretrain"), ConfigError),
+        ({}, Suite("blimp", (("source", GONE),)), DataError),
+        ({}, Finetune("sst2", (("task.source", GONE),)), MissingError),
+    ],
+)
+def test_launch_refuses_missing_data(base, evaluation, error, tmp_path):
+    study = make_study(base=make_base(**base), evaluations={"one": evaluation})
+    named = actions.Named(study, "x", "x", tmp_path)
+    for dry_run in (True, False):
+        with pytest.raises(error, match="/nowhere"):
+            actions.launch_study(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
+    assert not (tmp_path / "w").exists()

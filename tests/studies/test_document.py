@@ -1,17 +1,19 @@
-"""The report of a study in any state: what its page says is frozen."""
+"""The report of a study in any state: what its page says is frozen, with all its numbers."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bert_jax.studies import files
-from bert_jax.studies.definition import Budget, Cell, Comparison, Study, variants
-from bert_jax.studies.report import compare
-from bert_jax.studies.report.blocks import Block, Bullets, Code, render_html, render_markdown
+from bert_jax.studies.definition import Budget, Cell, Comparison, Study, axis, variants
+from bert_jax.studies.report import compare, figures
+from bert_jax.studies.report.blocks import Bullets, Code, render_html, render_markdown
 from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.browser import SIZES as WINDOWS
@@ -135,6 +137,42 @@ def test_conditions_say_the_command_but_no_machine(tmp_path):
     assert "/home" not in "".join(lines)
 
 
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory) -> View:
+    return build("holes", tmp_path_factory.mktemp("study"))
+
+
+def test_cross_rate_marks_the_best_of_each_column(holes):
+    """A row that lacks a seed is shown and is best nowhere; darker cells are nearer to the best."""
+    heat = figures.draw_cross_rates(holes, holes.axis("masking.rate"))["cross_rate_2x64"]
+    assert heat.rows == ["5 %", "15 %", "40 %", "80 % (2 of 3)"]
+    whole = np.array(heat.values)[:-1]
+    assert heat.marks == {(int(row), column) for column, row in enumerate(whole.argmin(axis=0))}
+    shades = np.array(heat.shades)[:-1]
+    assert np.all(shades.max(axis=0) == 1)
+    np.testing.assert_array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
+
+
+def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
+    splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
+    name = "masking.replace"
+    axes = (axis("masking.rate", (0.15, 0.4)), axis(name, splits.values(), splits))
+    compared = (Comparison(name, "80/10/10", ("pos/accuracy",)),)
+    study = masking_rate(seeds=(0, 1), axes=axes, comparisons=compared)
+
+    def state(cell) -> str:
+        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
+
+    made = build_view(tmp_path, study, state)
+    (heat,) = figures.draw_crossed(made).values()
+    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert heat.x == "split ([MASK]/same/random, %)"
+    assert math.isnan(heat.values[1][1])
+    top = max(value for row in heat.values for value in row if math.isfinite(value))
+    assert [heat.values[i][j] for i, j in heat.marks] == [top]
+    assert made.families(name)[0].name == "masking rate 15 %"  # a number says of what it is
+
+
 # In the page: the texts of boxes that are cut, and the width of the first figure.
 MEASURE = """(() => {
   const shows = element => element.getClientRects().length > 0;
@@ -148,14 +186,9 @@ MEASURE = """(() => {
 })()"""
 
 
-@pytest.fixture(scope="module")
-def blocks(tmp_path_factory) -> list[Block]:
-    return compose(build("holes", tmp_path_factory.mktemp("study")))
-
-
 @pytest.mark.parametrize(("width", "dark"), WINDOWS)
-def test_page_is_cut_nowhere_in_a_browser(browser, blocks, width, dark):
-    opened = render_html(blocks).replace("<details>", "<details open>")
+def test_page_is_cut_nowhere_in_a_browser(browser, holes, width, dark):
+    opened = render_html(compose(holes)).replace("<details>", "<details open>")
     browser.show(opened, width, dark)
     found = browser.js(MEASURE)
     assert found["cut"] == []
