@@ -52,7 +52,6 @@ METRICS = ("validation/mlm_loss", "blimp/accuracy", "pos/accuracy")
 
 
 HERE = {  # where and when a study was run
-    "hash": "0123456789ab",
     "begun": "2026-11-21T14:00:00+00:00",
     "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
     "git_commit": "abcdef012345",
@@ -127,7 +126,7 @@ def build(
     spec = f"experiments/{name}"
     command = f"bert-jax study run {spec} --workdir=runs/{name}".split()
     named = actions.Named(study, name, spec, place.workdir)
-    record = actions._describe_study(place, named, actions.Flags(command=command))
+    record = actions._describe_study(named, actions.Flags(command=command), "")
     place.write_study(record | HERE, cells)
     place.write_group("feedbeef0123", [cell.id for cell in cells], 12)
     for cell in cells:

@@ -17,7 +17,7 @@ from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.published import TABLES as PUBLISHED
-from bert_jax.studies.report import answers, build, families
+from bert_jax.studies.report import answers, build
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -143,7 +143,7 @@ def test_part_of_a_study_has_cells_of_the_whole():
 
 
 def test_split_labels_have_the_order_of_the_axis_title():
-    title = families.Axis("masking.replace", (), ()).title
+    title = definition.Axis("masking.replace", ()).title
     assert title.endswith("([MASK]/same/random, %)")
     for cell in expand("corruption_split"):
         mask, random, same = cell.config.masking.replace

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import logging
 import platform
@@ -36,7 +35,7 @@ from bert_jax.studies.engines import local
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.spec import Cell, Study
+from bert_jax.studies.spec import Axis, Cell, Point, Study
 from bert_jax.system import disk, folder_locks, machine
 from bert_jax.training import trackers
 
@@ -118,13 +117,15 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         taken = results.find_taken(place, cells)
         missing = [cell for cell in _find_missing(place, cells) if cell.id not in taken]
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
-        if hidden := len({*place.read_study().get("cells", ())} - {cell.id for cell in cells}):
+        before = place.read_study() if place.study.exists() else None
+        if before and (hidden := len(before.cells.keys() - {cell.id for cell in cells})):
             notes.append(f"{hidden} cells of an earlier version of the study are not shown")
         known = place.read_groups()
         for group in groups:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
-        place.write_study(_describe_study(place, named, flags), cells)
+        begun = before.begun if before else ""
+        place.write_study(_describe_study(named, flags, begun or files.tell_time()), cells)
         sameness.check_data(place, results.gather_cells(place))
         now = progress.read_progress(place)
         line = now.format_line(engine.parallel)
@@ -151,7 +152,7 @@ def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) 
     place = _open_study(workdir)
     now = progress.read_progress(place)
     if as_json:
-        study = {"study": place.read_study()["name"], "workdir": str(place.workdir)}
+        study = {"study": place.read_study().name, "workdir": str(place.workdir)}
         print(json.dumps(study | now.as_dict(), indent=2))
     else:
         print(now.format_lines(place, verbose))
@@ -207,8 +208,7 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
     asked = [claimed for claimed in study.claims if compare.find_claimed_places(claimed, known)]
     if not asked:
         return []
-    comparisons = [dataclasses.asdict(comparison) for comparison in study.comparisons]
-    families = compare.count_families(comparisons, study.claims, known)
+    families = compare.count_families(study.comparisons, study.claims, known)
     points = {axis.name: len({labels[axis.name] for labels, _ in known}) for axis in study.factors}
     others = sorted(named.beside.resolve().parent.glob("*/results.csv"))
     tables = [place.csv, named.beside / "results.csv", *others]
@@ -218,32 +218,29 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
 # --- the study's folder ---------------------------------------------------------------------------
 
 
-def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str, Any]:
-    """Make the record of a study for study.json, without its cells."""
+def _describe_study(named: Named, flags: Flags, begun: str) -> dict[str, Any]:
+    """List the fields of a study's record, without its cells."""
     study = named.study
     axes = []
     for axis in study.factors:
-        points = [{"label": point.label, "value": point.value} for point in axis.points]
-        axes.append({"name": axis.name, "points": points})
-    record: dict[str, Any] = {
+        points = tuple(Point(point.label, point.value) for point in axis.points)
+        axes.append(Axis(axis.name, points))
+    return {
         "name": named.name,
         "spec": named.spec,
         "question": study.question,
-        "axes": axes,
-        "seeds": [*study.seeds],
-        "budget": study.budget and dataclasses.asdict(study.budget),
+        "axes": tuple(axes),
+        "seeds": study.seeds,
+        "budget": study.budget,
         "evaluations": measures.record_evaluations(study),
-        "comparisons": [dataclasses.asdict(comparison) for comparison in study.comparisons],
-        "claims": [dataclasses.asdict(claimed) for claimed in study.claims],
-        "published": [*study.published],
+        "comparisons": study.comparisons,
+        "claims": study.claims,
+        "published": study.published,
         "notes": study.notes,
-    }
-    record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
-    return record | {
-        "begun": place.read_study().get("begun") or files.tell_time(),
+        "begun": begun,
         "versions": {"python": platform.python_version()} | machine.list_versions(machine.RECORDED),
         "git_commit": machine.git_commit(),
-        "command": [*flags.command],
+        "command": tuple(flags.command),
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.find_cores()),
@@ -272,8 +269,7 @@ def _write_report(place: StudyFolder) -> str:
 def _open_study(workdir: Path) -> StudyFolder:
     folder_locks.check_place(workdir)
     place = StudyFolder(Path(workdir))
-    hint = "`bert-jax study run STUDY --workdir=…` makes one"
-    need(bool(place.read_study()), f"no study in {workdir}", hint)
+    place.read_study()  # refuses a folder without one
     return place
 
 
@@ -304,18 +300,18 @@ def _print_answer(place: StudyFolder, stopped: bool, answer: str) -> None:
 def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None:
     """Refuse a workdir that holds a run or another study."""
     hint = "give each study a --workdir of its own"
-    before = place.read_study()
-    if not before:
+    if not place.study.exists():
         is_run = (place.workdir / "checkpoints").exists()
         need(not is_run, f"{place.workdir} is the folder of a run", hint)
         return
-    specs = {before["spec"], named.spec}
+    before = place.read_study()
+    specs = {before.spec, named.spec}
     scales = {spec.partition(":")[2] for spec in specs}  # of a study file, wherever it lies
     swept = any(spec.startswith(SWEEP) for spec in specs)
     same = len(specs) == 1 or (len(scales) == 1 and not swept)
-    shared = any(cell.id in before["cells"] for cell in cells)
-    right = before["name"] == named.name and (same or shared)
-    need(right, f"{place.workdir} holds another study, {before['spec']}", hint)
+    shared = any(cell.id in before.cells for cell in cells)
+    right = before.name == named.name and (same or shared)
+    need(right, f"{place.workdir} holds another study, {before.spec}", hint)
 
 
 def _check_processes(cells: Sequence[Cell], count: int) -> None:

@@ -36,14 +36,13 @@ from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.reporting.records import METRICS
 from bert_jax.studies import files
-from bert_jax.studies.spec import Cell
+from bert_jax.studies.spec import Cell, StudyRecord
 from bert_jax.system import disk, folder_locks, opening
 
 WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only while it trains
 WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
 NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
-NEEDED = ("name", "spec", "config", "cells")  # keys of study.json
 TAIL = 20_000  # bytes at the end of metrics.jsonl that certainly hold its last line
 # What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
 DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
@@ -139,13 +138,12 @@ class StudyFolder:
 
     # --- the study, its cells and its groups ------------------------------------------------------
 
-    def read_study(self) -> dict[str, Any]:
-        """Read study.json; return {} if it does not exist."""
-        study = files.read_json(self.study, dict[str, Any], "it") or {}
-        missing = [key for key in NEEDED if key not in study]
-        if study and missing:
-            hint = f"restore it, or remove it: {files.AGAIN}"
-            raise DataError(f"{self.study} has no {', '.join(missing)}", hint)
+    def read_study(self) -> StudyRecord:
+        """Read study.json; refuse a folder without it."""
+        study = files.read_json(self.study, StudyRecord, "it")
+        if study is None:
+            hint = "`bert-jax study run STUDY --workdir=…` makes one"
+            raise ConfigError(f"no study in {self.workdir}", hint)
         return study
 
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
@@ -156,13 +154,13 @@ class StudyFolder:
         base = _list_knobs(cells[0].config)
         listed = {cell.id: _record_cell(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.study, {**study, "config": base, "cells": listed})
+        files.write_json(self.study, StudyRecord(**study, config=base, cells=listed))
 
     def read_cells(self) -> list[Cell]:
         """Return the cells that study.json lists, in its order."""
         study = self.read_study()
         try:
-            return [_read_cell(name, study) for name in study.get("cells", {})]
+            return [_read_cell(name, study) for name in study.cells]
         except (ConfigError, KeyError, TypeError, AttributeError) as error:
             hint = f"restore it, or remove it: {files.AGAIN}"
             raise DataError(f"{self.study}: {type(error).__name__}: {error}", hint) from error
@@ -338,13 +336,13 @@ def _record_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
     return record | {"seed": cell.seed, "evaluations": [*cell.evaluations]}
 
 
-def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
-    record, base = study["cells"][name], study["config"]
+def _read_cell(name: str, study: StudyRecord) -> Cell:
+    record, base = study.cells[name], study.config
     values = {
         path: value for path, value in list_usual_values().items() if not path.startswith(NAMED)
     }
     values |= {path: base[path] for path in base if path not in record.get("without", ())}
-    evaluations = {made: study["evaluations"][made] | {} for made in record["evaluations"]}
+    evaluations = {made: study.evaluations[made] | {} for made in record["evaluations"]}
     for settings in evaluations.values():
         settings.pop("budgets", None)  # of the study: after which budgets it is made
     return Cell(

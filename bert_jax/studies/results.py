@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files, tables
@@ -34,9 +33,6 @@ def read_results(place: StudyFolder) -> list[Result]:
 
 def gather_cells(place: StudyFolder) -> list[Result]:
     """Read the result of every cell, without its curves, from its folder or from tables."""
-    if not place.study.exists():
-        hint = "`bert-jax study run STUDY --workdir=…` makes one"
-        raise DataError(f"no study in {place.workdir}", hint)
     cells = place.read_cells()
     known = find_taken(place, cells)
     if not place.cells_folder.exists():

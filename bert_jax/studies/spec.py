@@ -1,10 +1,12 @@
-"""The types that a study file uses: axes, budget, evaluations, comparisons and claims."""
+"""The types of a study: axes, budget, evaluations, comparisons and claims, and its record."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bert_jax.config import knobs
 from bert_jax.errors import need, suggest
@@ -16,15 +18,27 @@ if TYPE_CHECKING:
 BUDGET = "budget"  # the axis of a budget of several amounts
 SPLIT = "masking.replace"  # [MASK], random and the same token
 SPLIT_ORDER = "[MASK]/same/random"  # of a split's label: that of table 8 of BERT's paper
+KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
+    "masking.rate": ("masking rate", "share of tokens"),
+    "masking.prediction_rate": ("prediction rate", "share of tokens"),
+    SPLIT: ("split", f"{SPLIT_ORDER}, %"),
+    "masking.unit": ("masking unit", ""),
+    "masking.dupe_factor": ("copies of masks", ""),
+    "optim.learning_rate": ("peak learning rate", ""),
+    "optim.warmup_steps": ("warm-up", "updates"),
+    "steps": ("training length", "updates"),
+    "batch_size": ("batch size", "rows"),
+    "sequence_length": ("length of rows", "tokens"),
+    "tokenizer.vocab_size": ("vocabulary size", "tokens"),
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
+class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """A point of an axis: its label, its value, and the knobs it sets."""
 
     label: str
     value: float | str | None  # its position in figures
-    changes: tuple[tuple[str, Any], ...]
+    changes: tuple[tuple[str, Any], ...] = ()  # not recorded in study.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +47,40 @@ class Axis:
 
     name: str
     points: tuple[Point, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the points."""
+        return tuple(point.label for point in self.points)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the points."""
+        return tuple(point.value for point in self.points)
+
+    @property
+    def numeric(self) -> bool:
+        """True if the values of all points are different numbers."""
+        numbers = {value for value in self.values if type(value) in (int, float)}
+        return len(numbers) == len(self.values) > 1
+
+    @property
+    def words(self) -> str:
+        """The name of the axis for readers, such as "masking rate"."""
+        return KNOBS.get(self.name, (self.name.rpartition(".")[2].replace("_", " "),))[0]
+
+    @property
+    def title(self) -> str:
+        """The title of the axis in figures, with its unit."""
+        unit = KNOBS.get(self.name, ("", ""))[1]
+        return f"{self.words} ({unit})" if unit else self.words
+
+    def qualify(self, label: str) -> str:
+        """Write a label so that it can be read next to labels of other axes.
+
+        A label that is a number follows the name of its axis, as in "vocabulary size 8192".
+        """
+        return f"{self.words} {label}" if self.numeric else label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +142,6 @@ class Claimed:
     baseline: str
     metric: str  # EVALUATION/METRIC
     effect: float  # the difference that is looked for, above 0, in the metric's unit
-    least: float = 0.0  # a difference must be above it to count
     within: float | None = None  # the margin, of a claim that nothing differs
     # An axis and two of its points: claimed is that the gain is larger at the first of them than at
     # the second, and the difference is that of both gains.
@@ -146,6 +193,31 @@ class Study:
         kind = self.budget.kind
         points = [Point(f"{each:,.12g} {kind}", each, ()) for each in self.budget.amount]
         return (*self.axes, Axis(BUDGET, tuple(points)))
+
+
+class StudyRecord(msgspec.Struct, kw_only=True):
+    """A study as study.json has it."""
+
+    name: str
+    spec: str  # the argument that named it
+    question: str = ""
+    axes: tuple[Axis, ...] = ()  # with the budget if it has several amounts
+    seeds: tuple[int, ...] = ()
+    budget: Budget | None = None
+    evaluations: dict[str, dict[str, Any]] = {}
+    comparisons: tuple[Comparison, ...] = ()
+    claims: tuple[Claimed, ...] = ()
+    published: tuple[str, ...] = ()
+    notes: str = ""
+    # Where and when it was run:
+    begun: str = ""
+    versions: dict[str, str] = {}
+    git_commit: str | None = None
+    commits: tuple[str, ...] = ()  # of parts that were run at several commits
+    command: tuple[str, ...] = ()
+    machine: dict[str, Any] = {}
+    config: dict[str, Any]  # of the first cell
+    cells: dict[str, dict[str, Any]]
 
 
 def check_known(word: str, options: Collection[str], message: str) -> None:

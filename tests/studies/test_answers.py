@@ -4,12 +4,13 @@ import dataclasses
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from scipy import stats
 
 from bert_jax.studies.report import answers, baselines
 from bert_jax.studies.report.blocks import Paragraph
-from bert_jax.studies.report.result_tables import Comparison
+from bert_jax.studies.report.result_tables import ComparisonTables
 from bert_jax.studies.report.view import View
 from tests.pages import check_lines
 from tests.studies.views import LOSS, compose, make_view
@@ -50,7 +51,7 @@ def tell(view: View) -> list[str]:
     """List what a report says first: its leads, warnings, and best points."""
     found = answers.compute_findings(view)
     (comparison,) = view.comparisons
-    tables = Comparison(view, comparison, found.gaps[0]).tabulate_best()
+    tables = ComparisonTables(view, comparison, found.gaps[0]).tabulate_best()
     return [
         *answers.list_leads(view, found),
         *answers.list_warnings(view),
@@ -69,13 +70,13 @@ def test_answer_has_at_most_60_words(names):
     """Of a study with many comparisons, or with names of many words, findings are counted."""
     view = make_view({"": BETTER})
     (comparison,) = view.comparisons
-    compared = [comparison | {"baseline": "15 %", "metrics": [f"{n}/mlm_loss"]} for n in names]
+    compared = [dataclasses.replace(comparison, metrics=(f"{n}/mlm_loss",)) for n in names]
     metrics = {f"{name}/mlm_loss": LOSS for name in names}
     results = [
         dataclasses.replace(one, metrics={k: one.metrics[v] for k, v in metrics.items()})
         for one in view.results
     ]
-    many = View(view.place, {**view.study, "comparisons": compared}, results)
+    many = View(view.place, msgspec.structs.replace(view.study, comparisons=compared), results)
     answered = compose(many)[1]
     assert answered.title == "Answer"
     prose = [block.text for block in answered.blocks if isinstance(block, Paragraph)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -130,7 +131,7 @@ def test_conditions_say_the_command_but_no_machine(tmp_path):
     spec = "experiments/corruption_split:cpu,0.15 0.4"
     typed = ["/home/me/.venv/bin/bert-jax", "study", "run", spec, "--jobs=2"]
     typed += ["--workdir", "/home/me/w", "--reuse=../pairs/"]
-    changed = View(view.place, dict(view.study) | {"command": typed}, view.results)
+    changed = View(view.place, msgspec.structs.replace(view.study, command=typed), view.results)
     lines = render_markdown(compose(changed)).splitlines()
     wanted = f"- `bert-jax study run '{spec}' --jobs=2 --reuse=runs/pairs "
     assert f"{wanted}--workdir=runs/masking_rate`" in lines

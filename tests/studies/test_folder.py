@@ -104,7 +104,7 @@ def test_damaged_files_are_named(place, cells):
         with pytest.raises(DataError, match="holds no arrays of numbers"):
             place.read_arrays(cells[0], "validation")
     place.study.write_text(place.study.read_text().replace('"name"', '"nam"', 1))
-    with pytest.raises(DataError, match=r"study\.json has no name"):
+    with pytest.raises(DataError, match=r"study\.json: .*required field `name`"):
         place.read_study()
 
 

@@ -5,14 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bert_jax.config.knobs import Config
 from bert_jax.studies import results
 from bert_jax.studies.cell_result import Result
-from bert_jax.studies.definition import Cell, Claimed, Comparison, Study, Suite
+from bert_jax.studies.definition import Axis, Cell, Claimed, Comparison, Point, Study, Suite
 from bert_jax.studies.folder import State, StudyFolder
 from bert_jax.studies.report import answers, document
 from bert_jax.studies.report.blocks import Block
 from bert_jax.studies.report.view import View
+from bert_jax.studies.spec import StudyRecord
 from tests import study_workdir
 
 LOSS = "validation/mlm_loss"
@@ -42,17 +45,21 @@ def make_view(
         for rate, values in of_size.items()
         for seed, value in enumerate(values)
     ]
-    study = {
-        "axes": axes,
-        "comparisons": [{"axis": "masking.rate", "baseline": baseline, "metrics": [metric]}],
-        "seeds": [0, 1, 2],
-        "evaluations": {evaluation: {"name": evaluation}},
-    }
+    study = StudyRecord(
+        name="x",
+        spec="x",
+        axes=tuple(axes),
+        comparisons=(Comparison("masking.rate", baseline, (metric,)),),
+        seeds=(0, 1, 2),
+        evaluations={evaluation: {"name": evaluation}},
+        config={},
+        cells={},
+    )
     return View(StudyFolder(Path("/nowhere")), study, found)
 
 
-def _make_axis(name: str, points: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "points": [{"label": k, "value": v} for k, v in points.items()]}
+def _make_axis(name: str, points: Mapping[str, Any]) -> Axis:
+    return Axis(name, tuple(Point(label, value) for label, value in points.items()))
 
 
 def _make_result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Result:
@@ -71,7 +78,8 @@ def define_claims(**changes: Any) -> Study:
 
 def read_view(place: StudyFolder, **changes: Any) -> View:
     """Read a study from its workdir, with changes to its study.json."""
-    return View(place, place.read_study() | changes, results.read_results(place))
+    study = msgspec.structs.replace(place.read_study(), **changes)
+    return View(place, study, results.read_results(place))
 
 
 def build_view(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax.reporting import text_table
 from bert_jax.reporting.figures import Heat
@@ -25,6 +25,7 @@ from bert_jax.studies.report.wording import (
     format_number,
     name_measure,
 )
+from bert_jax.studies.spec import Comparison
 
 ENOUGH = 3  # seeds; with fewer an interval says little or does not exist
 WORDS = 60  # of the answer, with the line on brackets and the name of the page on methods
@@ -44,12 +45,11 @@ def compute_findings(view: View) -> Findings:
     """Compute all differences, best values and verdicts of a study."""
     gaps: list[list[Difference]] = []
     for comparison in view.comparisons:
-        families = view.families(comparison["axis"])
-        base = comparison["baseline"]
+        families = view.families(comparison.axis)
         gaps.append([])
-        for metric in comparison["metrics"]:
+        for metric in comparison.metrics:
             gaps[-1] += compare.compare_families(
-                view.examples, families, base, metric, view.family_count
+                view.examples, families, comparison.baseline, metric, view.family_count
             )
     best = [best_value.fit_best_values(view, comparison) for comparison in view.comparisons]
     return Findings(gaps, best, verdicts.judge_claims(view))
@@ -64,7 +64,7 @@ def list_leads(view: View, found: Findings) -> list[str]:
     best = [several[0].answer() for several in found.best if several]
     leads = best or [_name_best_point(view)]
     for comparison, gaps in zip(view.comparisons, found.gaps, strict=True):
-        leads += [count_significant(view, comparison, m, gaps) for m in comparison["metrics"][:1]]
+        leads += [count_significant(view, comparison, m, gaps) for m in comparison.metrics[:1]]
     leads = list(filter(None, leads))
     room = WORDS - count_words([BRACKETS, METHODS])
     kept = leads
@@ -135,13 +135,13 @@ def _name_best_point(view: View) -> str:
     If no point is shown to be better than the metric's baseline, the sentence says that instead.
     """
     comparison = view.comparisons[0]
-    metric = next((m for m in comparison["metrics"] if m in view.metrics), "")
+    metric = next((m for m in comparison.metrics if m in view.metrics), "")
     direction = find_direction(metric)
     if not direction:
         return ""
     measure = name_measure(metric)
     words, levels = find_baseline(view, metric)
-    families = view.families(comparison["axis"])
+    families = view.families(comparison.axis)
     if all(find_behind(family, metric, levels)[1] for family in families):
         return f"No point is shown to be better than {words} by {measure}."
     known = {}
@@ -160,7 +160,7 @@ def _name_best_point(view: View) -> str:
 
 
 def count_significant(
-    view: View, comparison: Mapping[str, Any], metric: str, gaps: Sequence[Difference]
+    view: View, comparison: Comparison, metric: str, gaps: Sequence[Difference]
 ) -> str:
     """Write a sentence that counts the significant gains and losses among differences of a metric.
 
@@ -179,7 +179,7 @@ def count_significant(
     if not direction:
         counts = [f"{len(significant)} significant"]
     differences = format_count(len(tested), "difference")
-    measure = f"{comparison['baseline']} by {name_measure(metric)}"
+    measure = f"{comparison.baseline} by {name_measure(metric)}"
     return f"Of {differences} from {measure}: {', '.join(counts)}."
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import CHANCE, list_baselines, need_direction
@@ -13,6 +12,7 @@ from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View, find_values, get_metric
 from bert_jax.studies.report.wording import join_names, name_measure
+from bert_jax.studies.spec import Comparison
 
 LISTED = 6  # points of a warning, at most; more are counted
 
@@ -30,7 +30,7 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
         for key in (f"{evaluation}/{key}" for key in reversed(keys)):
             if key in result.metrics:
                 levels[result.entry.id] = result.metrics[key]
-    suite = view.study.get("evaluations", {}).get(evaluation, {}).get("name", "")
+    suite = view.study.evaluations.get(evaluation, {}).get("name", "")
     chance = CHANCE.get(f"{suite}/{name}", CHANCE.get(name))
     if not levels and chance is not None:
         return "chance", {result.entry.id: chance for result in with_metric}
@@ -81,11 +81,11 @@ def _includes_baseline(runs: Sequence[Result], metric: str, levels: Mapping[str,
     return mean.mean + math.hypot(seeds, math.fsum(examples) / len(examples)) >= 0
 
 
-def warn_of_behind(view: View, comparison: Mapping[str, Any]) -> list[str]:
+def warn_of_behind(view: View, comparison: Comparison) -> list[str]:
     """Warn of points that are not shown to be better than the baseline."""
     warned = []
-    families = view.families(comparison["axis"])
-    for metric in comparison["metrics"]:
+    families = view.families(comparison.axis)
+    for metric in comparison.metrics:
         words, levels = find_baseline(view, metric)
         found = {family.name: find_behind(family, metric, levels) for family in families}
         count = sum(len(labels) for labels, _ in found.values())

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,11 @@ from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import find_direction, find_title
 from bert_jax.studies import scaling
 from bert_jax.studies.report.blocks import Block, Bold, Figures, Paragraph, Section, Table, Text
-from bert_jax.studies.report.families import Axis
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large, name_file
 from bert_jax.studies.scaling import Estimate, Fitted, Optimum, ScaledRun
-from bert_jax.studies.spec import BUDGET
+from bert_jax.studies.spec import BUDGET, Axis, Comparison
 
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
 TICKS = 4
@@ -153,21 +151,20 @@ class Best:
         return [Table([*head, *(f"without {end}" for end in self.without)], rows)]
 
 
-def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
+def fit_best_values(view: View, comparison: Comparison) -> list[Best]:
     """Fit the best values of a comparison's axis: once by the study's budget, once at equal FLOPs.
 
     The list is empty if the axis does not consist of shares, or has too few values. It is also
     empty if lower values of the first metric are not better. The fit at equal FLOPs needs several
     budgets of another kind.
     """
-    axis = view.axis(comparison["axis"])
-    metrics = comparison["metrics"]
+    axis, metrics = view.axis(comparison.axis), comparison.metrics
     if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
         return []
     if len(axis.values) < VALUES or find_direction(metrics[0]) >= 0:
         return []
     costs, names = _find_runs(view, axis, metrics[0])
-    kind = str((view.study.get("budget") or {}).get("kind", "steps"))
+    kind = view.study.budget.kind if view.study.budget else "steps"
     found = []
     for each in dict.fromkeys((kind, "flops")):
         try:
@@ -211,7 +208,7 @@ def _find_runs(
     """
     costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
-    amount = (view.study.get("budget") or {}).get("amount") or 1
+    amount = view.study.budget.amounts[0] if view.study.budget else 1.0
     for result in view.results:
         loss, size = result.metrics.get(metric), result.parameters
         if loss is None or not size or result.spent("flops") <= 0:
@@ -221,7 +218,7 @@ def _find_runs(
         if names.setdefault(float(size), name) != name:
             return {}, {}
         values = result.entry.values
-        budget = values.get(BUDGET) or (amount if isinstance(amount, (int, float)) else amount[0])
+        budget = values.get(BUDGET) or amount
         value = float(values[axis.name] or 0)
         run = ScaledRun(float(size), float(budget), value, result.entry.seed, loss)
         costs[run] = result.spent("flops")

@@ -37,7 +37,7 @@ def write_report(place: StudyFolder) -> str:
         there = {file.stem for file in folder.glob("*.png")} or names
         names = {name for i, name in enumerate(drawn) if i == 0 or name in there}
     done = sum(result.state.name == "done" for result in view.results)
-    source = f"{view.name}: {done} of {len(view.results)} cells done."
+    source = f"{view.study.name}: {done} of {len(view.results)} cells done."
     for name in names:
         figure_files.write_figures(folder / name, [drawn[name]], source=source, kinds=kinds)
 

@@ -21,7 +21,7 @@ from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.families import Family
-from bert_jax.studies.spec import Claimed
+from bert_jax.studies.spec import Claimed, Comparison
 from bert_jax.studies.tables import Examples
 
 DRAWS = 5_000
@@ -264,7 +264,7 @@ def _draw_weights(examples: int) -> Iterator[np.ndarray]:
 
 
 def count_families(
-    comparisons: Iterable[Mapping[str, Any]], claims: Iterable[Claimed], points: Sequence[Point]
+    comparisons: Iterable[Comparison], claims: Iterable[Claimed], points: Sequence[Point]
 ) -> int:
     """Count the families that the comparisons and claims of a study refer to; at least 1.
 
@@ -276,8 +276,8 @@ def count_families(
     planned = _list_planned(points)
     families: set[tuple[Any, ...]] = set()
     for comparison in comparisons:
-        axis, baseline = comparison["axis"], comparison["baseline"]
-        for metric in comparison["metrics"]:
+        axis, baseline = comparison.axis, comparison.baseline
+        for metric in comparison.metrics:
             evaluation = metric.partition("/")[0]
             for labels, evaluations in points:
                 base = frozenset((labels | {axis: baseline}).items())

@@ -29,7 +29,7 @@ from bert_jax.studies.report.blocks import (
     Title,
 )
 from bert_jax.studies.report.result_tables import (
-    Comparison,
+    ComparisonTables,
     tabulate_holes,
     tabulate_ledger,
     tabulate_tasks,
@@ -42,12 +42,12 @@ from bert_jax.system.durations import format_duration
 def compose_report(view: View, found: Findings) -> list[Block]:
     """Compose the report of a study in its present state."""
     compared = [
-        Comparison(view, spec, gaps)
+        ComparisonTables(view, spec, gaps)
         for spec, gaps in zip(view.comparisons, found.gaps, strict=True)
     ]
-    axis = view.axis(view.comparisons[0]["axis"])
+    axis = view.axis(view.comparisons[0].axis)
     return [
-        Title(view.name, str(view.study.get("question") or "")),
+        Title(view.study.name, view.study.question),
         Section("Answer", _compose_answer(view, found, compared)),
         *(_compose_comparison(one, found, i) for i, one in enumerate(compared)),
         Section("Published claims", verdicts.describe_claims(view, found.claims)),
@@ -71,7 +71,9 @@ def _add_detail(title: str, *blocks: Block) -> Section:
     return Section(title, blocks, detail=True)
 
 
-def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison]) -> list[Block]:
+def _compose_answer(
+    view: View, found: Findings, compared: Sequence[ComparisonTables]
+) -> list[Block]:
     """Compose the answer: at most 60 words, warnings, one figure, and tables of best points."""
     if not view.metrics:
         none = Paragraph("No answer yet: no cell has results.", lead=True)
@@ -89,7 +91,7 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
 
 
 def _choose_figure(
-    view: View, found: Findings, compared: Sequence[Comparison]
+    view: View, found: Findings, compared: Sequence[ComparisonTables]
 ) -> dict[str, Figure]:
     """Choose the figure of the answer: the first that exists of three kinds.
 
@@ -103,13 +105,13 @@ def _choose_figure(
     return dict(list(first.items())[:1])
 
 
-def _compose_comparison(compared: Comparison, found: Findings, number: int) -> Section:
+def _compose_comparison(compared: ComparisonTables, found: Findings, number: int) -> Section:
     """Compose the section of a comparison: best values, differences, and details.
 
     The differences are by the first metric. If they would need several tables, they are among the
     details, which the summary leaves out.
     """
-    axis, metrics = compared.spec["axis"], compared.metrics
+    axis, metrics = compared.spec.axis, compared.metrics
     several = len(compared.view.families(axis)) > 1
     groups = [[metric] for metric in metrics] if several else [metrics] * bool(metrics)
     blocks = [block for best in found.best[number] for block in best.describe()]
@@ -136,14 +138,14 @@ def _draw_training(view: View) -> dict[str, Figure]:
     metric = figures.choose_loss(view.results)
     if not metric:
         return {}
-    axis = view.axis(view.comparisons[0]["axis"])
+    axis = view.axis(view.comparisons[0].axis)
     return figures.draw_at_equal(view, axis, metric) | figures.draw_curves(view, axis, metric)
 
 
 def _show_published(view: View) -> list[Section]:
     """Make sections with published numbers, which are of other models, data and budgets."""
     sections = []
-    for source in (TABLES[name] for name in view.study.get("published", []) if name in TABLES):
+    for source in (TABLES[name] for name in view.study.published if name in TABLES):
         rows = [
             [label, *(f"{score:.1f}" if score == score else HOLE for score in row)]
             for label, row in source.rows.items()
@@ -160,26 +162,23 @@ def _show_published(view: View) -> list[Section]:
 def _list_conditions(view: View) -> Bullets:
     """List command, commit, texts, hardware, dates, seeds, budget and costs of a study."""
     study, results = view.study, view.results
-    seeds = study.get("seeds", [])
     facts: list[Text] = []
-    if typed := format_command(study.get("command") or [], view.name):
+    if typed := format_command(study.command, study.name):
         facts.append(Code(typed))
-    if commits := study.get("commits") or list(filter(None, [study.get("git_commit")])):
+    if commits := study.commits or list(filter(None, [study.git_commit])):
         # A last + says: with uncommitted changes.
         short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
         facts.append(f"commit{'s' if len(short) > 1 else ''} {', '.join(short)}")
     facts += [("text: ", Code(text)) for text in sameness.list_texts(results)]
     hardware = dict.fromkeys(result.hardware for result in results if result.hardware)
-    begun = str(study.get("begun", ""))
     ended = max((result.ended for result in results if result.ended), default="")
-    days = dict.fromkeys(time[:10] for time in (begun, ended) if time)
+    days = dict.fromkeys(time[:10] for time in (study.begun, ended) if time)
     facts.append(", ".join(filter(None, ["; ".join(hardware), " to ".join(days)])))
     done = sum(result.state.name == "done" for result in results)
-    facts.append(f"{done} of {len(results)} cells done, seeds {', '.join(map(str, seeds))}")
-    if budget := study.get("budget"):
-        amounts = budget["amount"] if isinstance(budget["amount"], list) else [budget["amount"]]
-        kind = KINDS.get(budget["kind"], budget["kind"])
-        facts.append(f"{' or '.join(map(format_large, amounts))} {kind} per cell")
+    facts.append(f"{done} of {len(results)} cells done, seeds {', '.join(map(str, study.seeds))}")
+    if budget := study.budget:
+        kind = KINDS.get(budget.kind, budget.kind)
+        facts.append(f"{' or '.join(map(format_large, budget.amounts))} {kind} per cell")
     facts.append(trunks.describe_saving([result.entry for result in results]))
     training = format_duration(sum(result.seconds for result in results))
     evaluation = format_duration(sum(result.evaluation_seconds for result in results))
@@ -188,9 +187,9 @@ def _list_conditions(view: View) -> Bullets:
 
 
 def _list_notes(view: View) -> list[Block]:
-    notes = [Paragraph(str(view.study.get("notes") or ""))]
+    notes = [Paragraph(view.study.notes)]
     orders = {result.entry.config.data_seed for result in view.results}
-    if len(orders) == 1 and len(view.study.get("seeds", [])) > 1:
+    if len(orders) == 1 and len(view.study.seeds) > 1:
         notes.append(
             Paragraph(
                 "Seeds share the order of the data: intervals exclude the variance of orders."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from bert_jax.reporting.metric_names import find_direction, find_title, format_a
 from bert_jax.studies import scaling
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.baselines import list_levels
-from bert_jax.studies.report.families import Axis, Family
+from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import COLOURS, Value, View, find_values, get_metric, summarize
 from bert_jax.studies.report.wording import join_names, name_file
+from bert_jax.studies.spec import Axis, Comparison
 
 WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
 TONES = 10  # of the page's sequence of colours
@@ -32,9 +33,9 @@ PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during t
 # --- means over an axis -------------------------------------------------------------------------
 
 
-def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[str, Figure]:
+def draw_means(view: View, comparison: Comparison, metric: str) -> dict[str, Figure]:
     """Make charts of a metric's means over the axis of a comparison."""
-    axis = view.axis(comparison["axis"])
+    axis = view.axis(comparison.axis)
     return {
         name_file(axis.name, metric, part): _draw_over_axis(
             axis,
@@ -213,7 +214,7 @@ def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
     """
     return {
         name_file(name, family.name): _draw_cross_rate(axis, family, name)
-        for name, spec in view.study.get("evaluations", {}).items()
+        for name, spec in view.study.evaluations.items()
         if spec.get("name") == "cross_rate"
         for family in view.families(axis.name)
     }
@@ -263,7 +264,7 @@ def draw_crossed(view: View) -> dict[str, Heat]:
         labels = result.entry.labels
         cells = groups.setdefault(", ".join(labels[other] for other in others), {})
         cells.setdefault((labels[first.name], labels[second.name]), []).append(result)
-    metrics = dict.fromkeys(metric for c in view.comparisons for metric in c["metrics"])
+    metrics = dict.fromkeys(metric for c in view.comparisons for metric in c.metrics)
     figures: dict[str, Heat] = {}
     for metric, (name, cells) in itertools.product(metrics, groups.items()):
         grid = [

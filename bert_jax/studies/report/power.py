@@ -44,7 +44,7 @@ def describe_power(claims: Sequence[Claimed], sizes: Sizes, tables: Sequence[Pat
 
 def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -> str:
     share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
-    room, other = claimed.effect - claimed.least, math.inf
+    room, other = claimed.effect, math.inf
     looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
     if claimed.within is not None:  # found if nothing differs, both ends being as far
         room = other = claimed.within

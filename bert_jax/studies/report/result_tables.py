@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from bert_jax.masking import rates
 from bert_jax.reporting.formats import HOLE, SPACE, number
@@ -31,6 +31,7 @@ from bert_jax.studies.report.wording import (
     format_number,
     join_names,
 )
+from bert_jax.studies.spec import Comparison
 
 COLUMNS = ("metric", "family", "point", "baseline", "pairs", "holes", "examples", "uneven")
 NUMBERS = ("mean", "low", "high", "spread")
@@ -50,31 +51,31 @@ def format_differences(found: Findings) -> str:
     return text.getvalue()
 
 
-class Comparison(NamedTuple):
+class ComparisonTables(NamedTuple):
     """A comparison of a study with its differences; its methods make tables."""
 
     view: View
-    spec: Mapping[str, Any]  # as study.json has it
+    spec: Comparison
     gaps: Sequence[Difference]
 
     @property
     def base(self) -> str:
         """The label of the baseline."""
-        return self.spec["baseline"]
+        return self.spec.baseline
 
     @property
     def metrics(self) -> list[str]:
         """The metrics of the comparison that some cell has."""
-        return [metric for metric in self.spec["metrics"] if metric in self.view.metrics]
+        return [metric for metric in self.spec.metrics if metric in self.view.metrics]
 
     def tabulate_best(self) -> list[Block]:
         """Make a table of each family's best point by the first metric, with its difference."""
-        if not self.metrics or len(self.view.axis(self.spec["axis"]).labels) < 2:
+        if not self.metrics or len(self.view.axis(self.spec.axis).labels) < 2:
             return []
         metric = self.metrics[0]
         words, levels = find_baseline(self.view, metric)
         rows: list[list[Text]] = []
-        for family in self.view.families(self.spec["axis"]):
+        for family in self.view.families(self.spec.axis):
             best = find_leader(family, metric, self.base, self.gaps)
             if best is None:
                 continue
@@ -101,7 +102,7 @@ class Comparison(NamedTuple):
 
     def tabulate_means(self, metrics: Sequence[str]) -> list[Table]:
         """Make tables of means: a row for each point, a column for each family or metric."""
-        labels = self.view.axis(self.spec["axis"]).labels
+        labels = self.view.axis(self.spec.axis).labels
         return [
             Table([title, *names], self._make_rows(labels, columns, self.format_mean_cell))
             for title, names, columns in self._divide_columns(metrics)
@@ -114,7 +115,7 @@ class Comparison(NamedTuple):
         """
         if not any(gap.tested for gap in self.gaps):
             return self.tabulate_means(metrics)
-        labels = [one for one in self.view.axis(self.spec["axis"]).labels if one != self.base]
+        labels = [one for one in self.view.axis(self.spec.axis).labels if one != self.base]
         tables = []
         for title, names, columns in self._divide_columns(metrics):
             rows = self._make_rows([self.base], columns, self.format_mean_cell)
@@ -130,10 +131,10 @@ class Comparison(NamedTuple):
         With one family there is one table with a column for each metric. Otherwise each metric has
         tables with a column for each family.
         """
-        panels = self.view.panels(self.spec["axis"])
+        panels = self.view.panels(self.spec.axis)
         if len(panels) == 1 and len(panels[""]) == 1:
             columns = [(metric, panels[""][0]) for metric in metrics]
-            yield self.spec["axis"] or "cells", [self._title(m) for m in metrics], columns
+            yield self.spec.axis or "cells", [self._title(m) for m in metrics], columns
             return
         for metric in metrics:
             for part, families in panels.items():
@@ -220,7 +221,7 @@ def tabulate_holes(view: View) -> list[Block]:
 def tabulate_tasks(view: View) -> list[Block]:
     """Make tables of the means of all results of each fine-tuned task, and of BLiMP by field."""
     blocks: list[Block] = []
-    for name, spec in view.study.get("evaluations", {}).items():
+    for name, spec in view.study.evaluations.items():
         keys = [key for key in view.metrics if key.startswith(f"{name}/") and is_result(key)]
         if spec.get("name") == "blimp":
             keys = [key for key in keys if key == f"{name}/accuracy" or "/field/" in key]

@@ -48,11 +48,11 @@ def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict
     """
     if not gain.tested:
         return Verdict(UNDERPOWERED)
-    least, within = claimed.least, claimed.within
+    within = claimed.within
     if within is None:
-        inside = gain.low > least
-        outside = gain.high < least
-        room = abs(gain.mean - least)
+        inside = gain.low > 0
+        outside = gain.high < 0
+        room = abs(gain.mean)
         other = math.inf
     else:
         inside = max(-gain.low, gain.high) < within
@@ -72,7 +72,7 @@ def judge_claims(view: View) -> list[Judged]:
     """Return the verdict on each claim of a study, in each family that can test it."""
     return [
         Judged(claimed, place, gain, judge_gain(gain, claimed, view.family_count))
-        for claimed in view.claims
+        for claimed in view.study.claims
         for place, gain in _find_gains(view, claimed)
     ]
 
@@ -136,8 +136,7 @@ def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
 
 
 def _state_claim(view: View, claimed: Claimed) -> str:
-    """Write what is claimed of this study: the points, the metric and the least difference."""
-    share = view.is_percent(claimed.metric)
+    """Write what is claimed of this study: the points, the metric and the margin."""
     against = "better than" if claimed.within is None else "no different from"
     stated = f"{claimed.point} is {against} {claimed.baseline}"
     if claimed.more_at is not None:
@@ -145,10 +144,8 @@ def _state_claim(view: View, claimed: Claimed) -> str:
         stated = f"{claimed.point} gains more over {claimed.baseline} at {point} than at {other},"
     stated += f" by {find_title(claimed.metric)}"
     if claimed.within is not None:
+        share = view.is_percent(claimed.metric)
         return join_names(stated, f"within {format_amount(claimed.within, claimed.metric, share)}")
-    if claimed.least:
-        least = format_amount(claimed.least, claimed.metric, share)
-        return join_names(stated, f"by more than {least}")
     return stated
 
 

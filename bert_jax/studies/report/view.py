@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from bert_jax.reporting.metric_names import is_share
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import compare
-from bert_jax.studies.report.families import Axis, Family, group_families, list_axes
+from bert_jax.studies.report.families import Family, group_families
 from bert_jax.studies.report.intervals import Summary, summarize_values
-from bert_jax.studies.spec import Claimed
+from bert_jax.studies.spec import Axis, Comparison, Point, StudyRecord
 from bert_jax.studies.tables import Examples
 
 Value = Callable[[Result], float | None]
@@ -28,27 +27,23 @@ class View:
     """A study in its present state: its folder, its study.json and the results of its cells."""
 
     place: StudyFolder
-    study: Mapping[str, Any]
+    study: StudyRecord
     results: Sequence[Result]
-
-    @property
-    def name(self) -> str:
-        """The name of the study, or of its folder if the study has no name."""
-        return str(self.study.get("name") or self.place.workdir.resolve().name)
 
     @functools.cached_property
     def examples(self) -> Examples:
         """The recorded values of single examples of all cells, opened only once."""
         return Examples(self.place.workdir)
 
-    @functools.cached_property
-    def axes(self) -> list[Axis]:
-        """The axes of the study."""
-        return list_axes(self.study)
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """The axes of the study, with the budget if it has several amounts."""
+        return self.study.axes
 
     def axis(self, name: str) -> Axis:
         """Return the axis called `name`; in a study without axes, an axis with one point."""
-        return next((axis for axis in self.axes if axis.name == name), Axis(name, ("",), (None,)))
+        alone = Axis(name, (Point("", None),))
+        return next((axis for axis in self.axes if axis.name == name), alone)
 
     @functools.cached_property
     def metrics(self) -> list[str]:
@@ -56,20 +51,13 @@ class View:
         return list(dict.fromkeys(key for result in self.results for key in result.metrics))
 
     @property
-    def comparisons(self) -> list[dict[str, Any]]:
+    def comparisons(self) -> Sequence[Comparison]:
         """The comparisons that the study states; by default its main metrics over its last axis."""
-        if self.study.get("comparisons"):
-            return list(self.study["comparisons"])
+        if self.study.comparisons:
+            return self.study.comparisons
         axis = self.axes[-1].name if self.axes else ""
         main = [m for m in self.metrics if m.count("/") == 1 and m.partition("/")[2] in MAIN]
-        return [{"axis": axis, "baseline": "", "metrics": main}]
-
-    @property
-    def claims(self) -> list[Claimed]:
-        """The claims that the study states."""
-        recorded = [Claimed(**claim) for claim in self.study.get("claims", [])]
-        # JSON has lists for tuples.
-        return [replace(c, more_at=c.more_at and (*c.more_at,)) for c in recorded]
+        return [Comparison(axis, "", tuple(main))]
 
     @functools.cached_property
     def family_count(self) -> int:
@@ -78,7 +66,7 @@ class View:
         for result in self.results:
             found = {metric.partition("/")[0] for metric in result.metrics}
             points.append((result.entry.labels, found | {*result.entry.evaluations}))
-        return compare.count_families(self.comparisons, self.claims, points)
+        return compare.count_families(self.comparisons, self.study.claims, points)
 
     def families(self, axis: str) -> list[Family]:
         """Divide the results into families, within which only one axis and the seed vary."""
