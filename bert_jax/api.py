@@ -204,11 +204,11 @@ class Model:
         """Make the HTML page of `bert-jax inspect`: attention, embeddings or a generation."""
         from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
-        from bert_jax.views import PAGES
+        from bert_jax.views import PAGES, find_maker
 
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", suggest(page, PAGES))
-        kind, make = PAGES[page].find_maker()
+        kind, make = find_maker(page)
         _check_options("inspect", [page], settings)
         reader = kind(Asked(self.opened, Options()))
         rows = _read_rows(reader, texts)
