@@ -43,6 +43,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
     for number, (row, text) in enumerate(zip(rows, weights, strict=True)):
         ids = batch["tokens"][number, : text.shape[-1]].tolist()
         with_rollout = np.concatenate([text, compute_rollout(text)[:, None]], axis=1)
+        roots = np.rint(255 * np.sqrt(with_rollout)).astype(np.uint8)
         shown = [cut_text(make_visible(field), TITLE) for field in row.fields.values()]
         title = " | ".join(shown) if len(rows) > 1 else ""
         entropy.append(tabulate_shades(names, measure_entropy(text), "layer", title=title))
@@ -53,7 +54,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
                 "tokens": [make_visible(run.tokenizer.shown[token]) for token in ids],
                 "segments": batch["type_ids"][number, : text.shape[-1]].tolist(),
                 "special": [token in (special.cls, special.sep) for token in ids],
-                "weights": pack_weights(with_rollout),
+                "weights": document.pack_bytes(roots.tobytes()),
             }
         )
     every = cfg.global_every
@@ -103,8 +104,3 @@ def compute_rollout(weights: np.ndarray) -> np.ndarray:
         mixed = 0.5 * layer.mean(0, dtype=np.float64) + 0.5 * eye
         products.append(mixed / mixed.sum(-1, keepdims=True) @ products[-1])
     return np.stack(products[1:])
-
-
-def pack_weights(weights: np.ndarray) -> str:
-    """Pack the square roots of weights as base64 of compressed bytes, a byte for each weight."""
-    return document.pack_bytes(np.rint(255 * np.sqrt(weights)).astype(np.uint8).tobytes())

@@ -26,13 +26,9 @@ def render_page(
     `facts` are shown below the title, and the page's script reads `data`.
     """
     step = [] if "foreign" in run.meta else [f"step {run.step:,}"]
-    values |= {"page": page, "model": name_model(run), "facts": [*step, *facts], "data": data}
+    model = Path(run.meta.get("foreign", run.folder)).resolve().name
+    values |= {"page": page, "model": model, "facts": [*step, *facts], "data": data}
     return render(f"views/{page}.html", **values)
-
-
-def name_model(run: runs.TrainedModel) -> str:
-    """Return the name of the model's folder."""
-    return Path(run.meta.get("foreign", run.folder)).resolve().name
 
 
 def check_count(rows: Sequence[Line], most: int) -> None:

@@ -5,7 +5,7 @@ The script next to this file draws the map and the neighbours at each layer and 
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +30,6 @@ POOLED = {
     "word": "mean of its pieces",
 }
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")  # a word has the number of its text below it
-Near = tuple[np.ndarray, np.ndarray]  # neighbours and cosines [N, K]
-
-
-class MapView(NamedTuple):
-    """The numbers that the page shows for one layer and pooling."""
-
-    places: np.ndarray  # [N, 2]
-    shares: np.ndarray | None  # [2], of the variance
-    near: Near
-    words: Near | None  # pieces of the vocabulary
 
 
 def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) -> str:
@@ -57,7 +47,10 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     layers, poolings, count, _ = shown.vectors.shape
     # t-SNE of thousands of points takes minutes, so it shows the first view only.
     chosen = [start] if method == "tsne" else list(np.ndindex(layers, poolings))
-    views = {key: _compute_view(run, shown, key, method, asked.neighbours) for key in chosen}
+    views = {}
+    for layer, pool in chosen:
+        view = _compute_view(run, shown, (layer, pool), method, asked.neighbours)
+        views[f"{layer} {pool}"] = view
     names = [cut_text(make_visible(name), SHOWN) for name in shown.names]
     if words:
         texts = [str(row + 1).translate(BELOW) for row in shown.rows]
@@ -71,10 +64,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         "counts": [len(ids) for ids in shown.pieces],
         "words": words,
         "start": start,
-        "views": {
-            f"{layer} {pool}": _collect_view(view, run.tokenizer.shown)
-            for (layer, pool), view in views.items()
-        },
+        "views": views,
     }
     facts = [f"{run.config.model.layers} layers of {run.config.model.hidden}"]
     facts += [f"{run.tokenizer.size:,} pieces", f"{len(rows):,} texts"]
@@ -119,23 +109,32 @@ def _find_layer(name: str, last: int) -> int:
 
 def _compute_view(
     run: TrainedModel, shown: Points, key: tuple[int, int], method: str, count: int
-) -> MapView:
+) -> dict[str, Any]:
     """Compute the map and the nearest neighbours of the points at one layer and pooling.
 
-    `key` is (layer, pooling), `method` makes the map, and `count` neighbours are found.
+    `key` is (layer, pooling), `method` makes the map, and `count` neighbours are found. The numbers
+    are rounded to what a page can show.
     """
     raw = shown.vectors[key]  # [N, D]
-    itself = [[point] for point in range(len(raw))]
-    words = None
+    places, shares = vectors.project(raw, method)
+    spread = float(np.abs(places).max()) or 1.0
+    near, cosines = vectors.find_nearest(raw, raw, count, [[point] for point in range(len(raw))])
+    view: dict[str, Any] = {
+        "xy": np.round(places / spread, 4).tolist(),
+        "near": [near.tolist(), np.round(cosines, 3).tolist()],
+    }
+    if shares is not None:
+        view["shares"] = np.round(shares, 4).tolist()
     if len(raw) <= FEW or key[0] == 0:
         encoder = run.params["encoder"]
         vocabulary = np.asarray(encoder["embeddings"]["token"])[: run.tokenizer.size]
         if "projection" in encoder:  # a narrower table
             vocabulary = vocabulary @ np.asarray(encoder["projection"]["kernel"])
         barred = [sorted({*run.tokenizer.special, *ids}) for ids in shown.pieces]
-        words = vectors.find_nearest(raw, vocabulary, count, barred)
-    places, shares = vectors.project(raw, method)
-    return MapView(places, shares, vectors.find_nearest(raw, raw, count, itself), words)
+        near, cosines = vectors.find_nearest(raw, vocabulary, count, barred)
+        names = [[run.tokenizer.shown[piece] for piece in pieces] for pieces in near]
+        view["words"] = [names, np.round(cosines, 3).tolist()]
+    return view
 
 
 def _format_places(shown: Points) -> list[str]:
@@ -148,21 +147,6 @@ def _format_places(shown: Points) -> list[str]:
         return [str(row + 1) for row in shown.rows]
     first = np.searchsorted(shown.rows, shown.rows)  # the text's first word
     return [f"{row + 1}:{i - first[i] + 1}" for i, row in enumerate(shown.rows)]
-
-
-def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
-    """Collect the numbers of a view as the script reads them, rounded to what a page can show."""
-    spread = float(np.abs(view.places).max()) or 1.0
-    collected: dict[str, Any] = {
-        "xy": np.round(view.places / spread, 4).tolist(),
-        "near": [view.near[0].tolist(), np.round(view.near[1], 3).tolist()],
-    }
-    if view.shares is not None:
-        collected["shares"] = np.round(view.shares, 4).tolist()
-    if view.words:
-        names = [[vocab[piece] for piece in pieces] for pieces in view.words[0]]
-        collected["words"] = [names, np.round(view.words[1], 3).tolist()]
-    return collected
 
 
 def _tabulate_cosines(names: list[str], raw: np.ndarray) -> Table:
