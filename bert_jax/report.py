@@ -32,7 +32,9 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
     from bert_jax.reporting import comparison, run_record, run_report
 
     comparison.name_runs(paths)  # refuses one that is given twice
-    files = {path: comparison.find_evaluations(path) for path in paths}
+    files = {}  # of scores
+    for path in paths:
+        files[path] = [path] if path.is_file() else sorted(path.glob(comparison.FILES))
     runs = [path for path in paths if not files[path] or run_record.is_run(path)]
     for folder in runs:
         run_record.check_run(folder)

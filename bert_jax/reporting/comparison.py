@@ -114,11 +114,6 @@ def name_runs(folders: Sequence[Path]) -> list[str]:
 # --- scores ------------------------------------------------------------------------------------
 
 
-def find_evaluations(path: Path) -> list[Path]:
-    """List the files of scores at a path, which is such a file, or the folder of a run or model."""
-    return [path] if path.is_file() else sorted(path.glob(FILES))
-
-
 def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
     """Read files of `evaluate --output`, as {path of the model: scores}.
 

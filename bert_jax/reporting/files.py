@@ -5,18 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax.reporting.figures import Figure, clean_texts, has_values
 from bert_jax.system import disk
 
 KINDS = ("png", "svg", "pdf")
-SOURCE = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # its name in metadata
-# What differs every time, so that the same values give the same bytes.
-CHANGING = {
-    "png": ("Software",),
-    "svg": ("Date", "Creator"),
-    "pdf": ("CreationDate", "Creator", "Producer"),
-}
 
 
 def write_figures(
@@ -39,13 +33,19 @@ def write_figures(
     if not shown:
         return []
     path.parent.mkdir(parents=True, exist_ok=True)
+    said = clean_texts(source)
+    # What differs every time is None, so that the same values give the same bytes.
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {"Description": said, "Software": None},
+        "svg": {"Description": said, "Date": None, "Creator": None},
+        "pdf": {"Subject": said, "CreationDate": None, "Creator": None, "Producer": None},
+    }
     written = []
     with drawing.use_style(**{"svg.hashsalt": "bert_jax"}):
         canvas, _ = drawing.draw_figures(shown, columns)
         for kind in kinds:
-            metadata = {SOURCE[kind]: clean_texts(source), **dict.fromkeys(CHANGING[kind])}
             buffer = io.BytesIO()
-            canvas.savefig(buffer, format=kind, dpi=180, metadata=metadata)
+            canvas.savefig(buffer, format=kind, dpi=180, metadata=metadata[kind])
             written.append(path.with_name(f"{path.name}.{kind}"))
             disk.write(written[-1], buffer.getvalue())
     return written

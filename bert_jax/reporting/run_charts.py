@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from bert_jax.config import knobs
 from bert_jax.masking import rates
-from bert_jax.reporting.figures import Chart, Series, is_constant
+from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import find_meaning, find_title, format_axis_title, is_share
 from bert_jax.reporting.page import Table
@@ -70,12 +70,7 @@ def list_learned(runs: Iterable[RunRecord]) -> list[str]:
     )
 
 
-def draw_learning(run: RunRecord) -> list[Markup]:
-    """Draw every loss, accuracy and result, in training and in every evaluation."""
-    return [_draw_learned(run, name) for name in list_learned([run])]
-
-
-def _draw_learned(run: RunRecord, name: str) -> Markup:
+def draw_learned(run: RunRecord, name: str) -> Markup:
     """Draw the curves of a metric in training and in every evaluation, with its baselines."""
     series, levels = [], []
     evaluated = [suite for suite in run.list_suites() if f"eval/{suite}/{name}" in run.curves]
@@ -96,24 +91,15 @@ def _draw_learned(run: RunRecord, name: str) -> Markup:
     return draw_metric(run, name, series, title, baselines=levels, mark=run.mark)
 
 
-def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]]]:
-    """Draw the training metrics that no other chart shows, and list those that never change.
-
-    The list has (name, meaning, value) of each metric.
-    """
+def draw_others(run: RunRecord) -> list[Markup]:
+    """Draw the training metrics that no other chart shows."""
     known = {*LEDGER, *SPENT, *HELD, *list_learned([run])}
     drawn = []
-    constants = []
     for key, points in sorted(run.curves.items()):
         name = key.removeprefix("train/")
-        if name == key or name in known:
-            continue
-        if is_constant(value for _, value in points):
-            value = number(points[-1][1], is_share(name))
-            constants.append((find_title(name), find_meaning(name), value))
-        else:
+        if name != key and name not in known:
             drawn.append(draw_metric(run, name, [Series("training", points)]))
-    return drawn, constants
+    return drawn
 
 
 # --- the masking ledger ------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def build_report(run: RunRecord) -> str:
         tiles=_list_tiles(run),
         sentences=[] if tuned else samples.read_sentences(run),
         outcomes=samples.read_outcomes(run) if tuned else {},
-        learned=run_charts.draw_learning(run),
+        learned=[run_charts.draw_learned(run, name) for name in run_charts.list_learned([run])],
         ledger=run_charts.draw_ledger(run),
         times=run_charts.tabulate_times(run),
         others=run_charts.draw_others(run),
