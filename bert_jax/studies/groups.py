@@ -25,7 +25,7 @@ from bert_jax.errors import need
 from bert_jax.masking import rates
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
-from bert_jax.studies.trunks import count_flops
+from bert_jax.studies.trunks import count_work
 
 WIDEST = 3.0  # a run has at most so many times the prediction slots that it needs
 
@@ -61,12 +61,9 @@ def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: 
         if known:
             groups.append(Group(name, known, group.slots))
     groups += plan_groups([*left.values()], fuse, parallel)
-    return sorted(groups, key=lambda group: (-_count_work(group), group.id))  # the longest first
-
-
-def _count_work(group: Group) -> float:
-    known = [cell for cell in group.cells if cell.config.epochs is None]
-    return sum(count_flops(cell, cell.config.steps) for cell in known)
+    return sorted(
+        groups, key=lambda group: (-count_work(group.cells), group.id)
+    )  # the longest first
 
 
 def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:

@@ -120,9 +120,12 @@ class Launcher(signals.Handler):
         elif code == STOPPED or self.stopped:
             logger.info(f"{_name_group(group)} was stopped")
         else:
+            ending = f"killed (signal {-code})" if code < 0 else f"ended with exit code {code}"
+            if code == LOST:
+                ending = "its job ended without a result"
             for cell in left:
                 if not self._place.read_failure(cell.id):
-                    self._place.write_failure(cell.id, WORKER, describe_ending(code))
+                    self._place.write_failure(cell.id, WORKER, ending)
             log = self._place.log(group.id)
             logger.info(f"{_name_group(group)}: {len(left)} cells failed (log: {log})")
 
@@ -141,13 +144,6 @@ class Launcher(signals.Handler):
             logger.info(f"{name}: waiting for {count} to save; once more stops at once")
         self.stopped = True
         self._engine.stop([worker for _, worker in self._running])
-
-
-def describe_ending(code: int) -> str:
-    """Describe the exit code of a worker that noted no error in its cells."""
-    if code == LOST:
-        return "its job ended without a result"
-    return f"killed (signal {-code})" if code < 0 else f"ended with exit code {code}"
 
 
 def _name_group(group: Group) -> str:

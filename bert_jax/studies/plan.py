@@ -8,7 +8,6 @@ from bert_jax.reporting.text_table import format_table
 from bert_jax.studies import trunks
 from bert_jax.studies.groups import Group
 from bert_jax.studies.spec import Cell
-from bert_jax.studies.trunks import count_flops
 from bert_jax.system.durations import format_duration
 
 
@@ -45,9 +44,7 @@ def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: f
     """
     left = [cell for group in groups for cell in group.cells]
     text = f", {parallel} at a time" if parallel > 1 else ""
-    # The FLOPs of epochs follow from the data.
-    counted = [cell for cell in left if cell.config.epochs is None]
-    if flops := sum(count_flops(cell, cell.config.steps) for cell in counted):
+    if flops := trunks.count_work(left):
         text += f"; training takes {flops:.1e} FLOPs"
         if speed := stated or pace:
             seconds = flops / speed / min(parallel, len(groups))
@@ -55,7 +52,7 @@ def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: f
             text += f", about {format_duration(seconds, rough=True)} {source}"
         else:
             text += "; --tflops=N, the speed of a worker, gives the hours"
-    if len(counted) < len(left):
+    if any(cell.config.epochs is not None for cell in left):
         text += "; what epochs take follows from the data"
     return text
 

@@ -68,6 +68,12 @@ def count_flops(cell: Cell, step: int) -> float:
     return max(0, step - cell.fork) * flops_per_step(cell.config, cell.vocab_size)
 
 
+def count_work(cells: Sequence[Cell]) -> float:
+    """Count the FLOPs of training cells, without cells whose epochs follow from the data."""
+    known = [cell for cell in cells if cell.config.epochs is None]
+    return sum(count_flops(cell, cell.config.steps) for cell in known)
+
+
 def describe_saving(cells: Sequence[Cell]) -> str:
     """Say how many updates are saved by sharing them; return "" if no cell continues another."""
     branches = [cell for cell in cells if cell.trunk]

@@ -229,6 +229,8 @@ class Worker:
 
     def run_suite(self, name: str, cells: Sequence[Cell]) -> None:
         """Evaluate the last checkpoint of each cell, which may not be its best, by a suite."""
+        from flax.traverse_util import flatten_dict
+
         from bert_jax import suites
         from bert_jax.interop import runs
 
@@ -241,7 +243,8 @@ class Worker:
             (options,) = suites.build_options([settings["name"]], **dict(settings["ask"]))
             metrics, each = suites.score(run, options)
             seconds = time.monotonic() - began
-            self._place.write_result(cell, name, flatten_metrics(metrics), seconds, each)
+            flat = flatten_dict(metrics, sep="/")  # PART/…/METRIC
+            self._place.write_result(cell, name, flat, seconds, each)
 
     def _find_last(self, cell: Cell) -> Path:
         trained = self._place.read_trained(cell.id)
@@ -303,15 +306,6 @@ def read_last_evaluation(folder: Path) -> dict[str, float]:
         named = [name for name in row if name.startswith(EVALUATED)]
         last = {name.removeprefix(EVALUATED): row[name] for name in named} or last
     return last
-
-
-def flatten_metrics(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Flatten a nested dict of numbers; a key becomes the path PART/…/METRIC."""
-    out: dict[str, float] = {}
-    for key, value in metrics.items():
-        path = f"{prefix}{key}"
-        out |= flatten_metrics(value, f"{path}/") if isinstance(value, dict) else {path: value}
-    return out
 
 
 def _writes() -> bool:

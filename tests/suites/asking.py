@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from bert_jax import suites
 from bert_jax.interop import runs
-from bert_jax.studies import worker
 
 
 def score(run: runs.TrainedModel, suite: str, **asked: Any) -> suites.Detailed:
@@ -23,7 +23,7 @@ def ask(run: runs.TrainedModel, suite: str, **asked: Any) -> dict[str, Any]:
     """Score a run on a suite; each metric that it finds fits a pattern of the suite's row."""
     found, _ = score(run, suite, **asked)
     known = suites.SUITES[suite].metrics or ("*",)
-    names = [*worker.flatten_metrics(found)]
+    names = [*flatten_dict(found, sep="/")]
     assert [name for name in names if not any(fnmatch.fnmatchcase(name, p) for p in known)] == []
     return found
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_jax.reporting import text_table
-from bert_jax.reporting.figures import Heat
 from bert_jax.reporting.metric_names import find_direction
 from bert_jax.studies.report import best_value, compare, figures, verdicts
 from bert_jax.studies.report.baselines import find_baseline, find_behind
@@ -81,16 +80,12 @@ def format_answer(view: View, found: Findings) -> str:
     """Format the answer for the terminal: its sentences, a matrix of two axes, and warnings."""
     lines = list_leads(view, found)
     if len(view.axes) == 2 and (crossed := figures.draw_crossed(view)):
-        lines.append(_tabulate_grid(next(iter(crossed.values()))))
+        heat = next(iter(crossed.values()))
+        rows = [[f"{heat.y} by {heat.x}", *heat.columns]]
+        for label, values in zip(heat.rows, heat.values, strict=True):
+            rows.append([label, *(format_number(value, heat.percent) for value in values)])
+        lines.append(text_table.format_table(rows))
     return "\n".join([*lines, *list_warnings(view)])
-
-
-def _tabulate_grid(heat: Heat) -> str:
-    """Write a matrix as a text table."""
-    rows = [[f"{heat.y} by {heat.x}", *heat.columns]]
-    for label, values in zip(heat.rows, heat.values, strict=True):
-        rows.append([label, *(format_number(value, heat.percent) for value in values)])
-    return text_table.format_table(rows)
 
 
 def find_leader(

@@ -46,6 +46,11 @@ def compose_report(view: View, found: Findings) -> list[Block]:
         for spec, gaps in zip(view.comparisons, found.gaps, strict=True)
     ]
     axis = view.axis(view.comparisons[0].axis)
+    config: list[Block] = []
+    if view.results:
+        said = "Of the first cell; the other cells differ in the axes and the seed."
+        first = to_dict(view.results[0].entry.config)
+        config = [Paragraph(said), tabulate_knobs(first)]
     return [
         Title(view.study.name, view.study.question),
         Section("Answer", _compose_answer(view, found, compared)),
@@ -63,7 +68,7 @@ def compose_report(view: View, found: Findings) -> list[Block]:
         _add_detail("Cells without all their results", *tabulate_holes(view)),
         Section("Conditions", [_list_conditions(view)]),
         _add_detail("Notes", *_list_notes(view)),
-        _add_detail("Config", *_show_config(view)),
+        _add_detail("Config", *config),
     ]
 
 
@@ -210,10 +215,3 @@ def format_command(recorded: Sequence[str], name: str) -> str:
         else:
             kept.append(word)
     return shlex.join(["bert-jax", *kept, f"--workdir=runs/{name}"]) if kept else ""
-
-
-def _show_config(view: View) -> list[Block]:
-    if not view.results:
-        return []
-    said = Paragraph("Of the first cell; the other cells differ in the axes and the seed.")
-    return [said, tabulate_knobs(to_dict(view.results[0].entry.config))]
