@@ -28,8 +28,13 @@ COUNTS = (
     *("_low", "_high", "character_error"),
     *("examples", "predictions", "seconds", "replaced_fraction"),
 )
-
-
+LEDGER = {  # metric -> name; the first two are shares of eligible tokens, the others of selected
+    "masked_fraction": "selected, of eligible",
+    "quota_fraction": "quota, of eligible",
+    "mask_token_fraction": "by [MASK]",
+    "random_fraction": "by a random token",
+    "kept_fraction": "kept as it is",
+}
 # Part of a suite's score, as field in field/binding -> the metric that each value of the part is.
 OF_GROUPS = dict.fromkeys(
     (

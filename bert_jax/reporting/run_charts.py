@@ -12,19 +12,18 @@ from bert_jax.config import knobs
 from bert_jax.masking import rates
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import find_meaning, find_title, format_axis_title, is_share
+from bert_jax.reporting.metric_names import (
+    LEDGER,
+    find_meaning,
+    find_title,
+    format_axis_title,
+    is_share,
+)
 from bert_jax.reporting.page import Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw_svg
 from bert_jax.system.durations import format_duration
 
-LEDGER = {  # metric -> name; the first two are shares of eligible tokens, the others of selected
-    "masked_fraction": "selected, of eligible",
-    "quota_fraction": "quota, of eligible",
-    "mask_token_fraction": "by [MASK]",
-    "random_fraction": "by a random token",
-    "kept_fraction": "kept as it is",
-}
 SPENT = {  # metric -> what the time was spent on
     "compile_seconds": "compiling the update",
     "data_seconds": "waiting for data",

@@ -11,13 +11,6 @@ from bert_jax.masking import rates
 from bert_jax.studies.folder import State
 from bert_jax.studies.spec import Cell
 
-LEDGER = (
-    "masked_fraction",
-    "quota_fraction",
-    "mask_token_fraction",
-    "random_fraction",
-    "kept_fraction",
-)
 SPENT = ("tokens", "predictions", "flops")
 
 

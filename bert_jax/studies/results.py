@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.reporting import records
-from bert_jax.reporting.metric_names import is_result
+from bert_jax.reporting.metric_names import LEDGER, is_result
 from bert_jax.studies import files, tables
-from bert_jax.studies.cell_result import LEDGER, SPENT, History, Result, make_clock
+from bert_jax.studies.cell_result import SPENT, History, Result, make_clock
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from bert_jax.masking import rates
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import find_title, is_result, is_share
-from bert_jax.studies.cell_result import LEDGER, Result
+from bert_jax.reporting.metric_names import LEDGER, find_title, is_result, is_share
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.blocks import (

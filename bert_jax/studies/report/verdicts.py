@@ -82,33 +82,30 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
 
     A gain above 0 is in the direction of the claim.
     """
-    families = {}
+    families = []
+    places = []  # labels of the other axes
     for family in view.families(claimed.axis):
         if {claimed.point, claimed.baseline} <= family.runs.keys():
-            labels = find_point_labels(family)
-            families[tuple(labels[axis.name] for axis in view.axes)] = family
+            families.append(family)
+            places.append(find_point_labels(family) | {claimed.axis: ""})
     asked = (claimed.baseline, claimed.metric, view.family_count)
-    for family in families.values():
-        labels = dict(find_point_labels(family))
+    for family, place in zip(families, places, strict=True):
+        named = dict(place)
+        del named[claimed.axis]
         if claimed.more_at is None:
             compared = compare.compare_families(view.examples, [family], *asked)
         else:
             axis, point, elsewhere = claimed.more_at
-            there = [
-                other
-                for other in families.values()
-                if find_point_labels(other) | {claimed.axis: ""}
-                == labels | {axis: elsewhere, claimed.axis: ""}
-            ]
-            if labels[axis] != point or not there:
+            there = place | {axis: elsewhere}
+            if place[axis] != point or there not in places:
                 continue
-            compared = compare.compare_gains(view.examples, (family, there[0]), *asked)
-            del labels[axis]
-        del labels[claimed.axis]
+            sides = (family, families[places.index(there)])
+            compared = compare.compare_gains(view.examples, sides, *asked)
+            del named[axis]
         gain = next(gap for gap in compared if gap.point == claimed.point)
         if need_direction(claimed.metric) < 0:
             gain = gain.negate()
-        yield name_place(view.axes, labels), gain
+        yield name_place(view.axes, named), gain
 
 
 # --- words --------------------------------------------------------------------------------------
