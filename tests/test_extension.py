@@ -81,7 +81,7 @@ assert suites.find_row("yours").head == "classify"
     ),
     Addition(
         "suites/__init__.py SUITES",
-        '"mine": SuiteRow(SourceOptions, "answer"),',
+        '"mine": SuiteRow("source limit", "answer"),',
         """
 (options,) = suites.build_options(["mine"], limit=21)
 assert suites.score(None, options)[0] == {"answer": 42}

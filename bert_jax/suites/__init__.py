@@ -5,8 +5,8 @@ defines
 
     score(run, options) -> (numbers by metric, numbers of each example)
 
-To add a suite, write its file, then its row here. The row names the class of the suite's options
-(see `options.py`), whose fields are flags of `evaluate` and settings of a study's `Suite`.
+To add a suite, write its file, then its row here. The row names the options that the suite reads
+(see `options.py`), which are flags of `evaluate` and settings of a study's `Suite`.
 
     (options,) = suites.build_options(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
@@ -22,19 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bert_jax.config import knobs
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, HeadError, suggest
-from bert_jax.suites.options import (
-    BlimpOptions,
-    CorpusOptions,
-    FrozenOptions,
-    NamedTaskOptions,
-    NelboOptions,
-    NspOptions,
-    Options,
-    PassageOptions,
-    PllOptions,
-    SourceOptions,
-    TaskOptions,
-)
+from bert_jax.suites.options import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +38,10 @@ Detailed = tuple[Result, "dict[str, np.ndarray]"]
 class SuiteRow(NamedTuple):
     """Row of SUITES: what is known about a suite without importing its file."""
 
-    options: type[Options]
+    reads: str  # names of its options, besides batch_size
     finds: str = ""  # patterns of its metrics; without them no study asks
+    with_source: str = ""  # options that it reads only with a source
+    without_source: str = ""  # and only without one
     head: str = ""  # that the model must have, if that does not depend on the checkpoint
     file: str = ""  # of this folder, if it has another name than the suite
 
@@ -60,56 +50,70 @@ class SuiteRow(NamedTuple):
         """The patterns that the names of the suite's metrics match."""
         return tuple(self.finds.split())
 
+    def list_read(self, source: bool) -> set[str]:
+        """List the names of the options that the suite reads, with a source or without one."""
+        more = self.with_source if source else self.without_source
+        return {"batch_size", *self.reads.split(), *more.split()}
+
 
 OF_LABELS = " ".join(dict.fromkeys(sum(knobs.METRICS.values(), ())))  # metrics of labelled tasks
 OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"  # besides, of each task
 OF_UNITS = "nats_per_word* nats_per_character* words characters"  # of a source
 
+LABELLED = "source limit changes split submission"  # options of named tasks
+OF_CORPUS = "config changes source limit split"  # and of a task that a config may have
+
 SUITES: dict[str, SuiteRow] = {
-    "pretrain": SuiteRow(CorpusOptions, "*"),
+    "pretrain": SuiteRow("config changes", "*"),
     "nsp": SuiteRow(
-        NspOptions,
+        "config changes source",
         "nsp_loss nsp_accuracy nsp_accuracy_low nsp_accuracy_high majority_accuracy examples",
+        with_source="limit split",
         head="nsp",
     ),
     "cross_rate": SuiteRow(
-        PassageOptions,
+        "source",
         "0.*/mlm_loss 0.*/mlm_accuracy 0.*/mlm_predictions 0.*/unigram_loss 0.*/unigram_accuracy "
         "0.*/word_accuracy 0.*/unknown_words 0.*/nats_per_word* 0.*/nats_per_character* 0.*/words "
         "0.*/characters",
+        with_source="limit words",
+        without_source="config changes",
         head="mlm",
     ),
     "nelbo": SuiteRow(
-        NelboOptions,
+        "source draws",
         "nats_per_token perplexity standard_error tokens examples draws left_to_right/* "
         f"{OF_UNITS} unknown_words",
+        with_source="limit words",
+        without_source="config changes",
     ),
     "pll": SuiteRow(
-        PllOptions,
+        "source limit within_word",
         "pseudo_perplexity* pll* perplexity log_likelihood texts tokens left_to_right/* "
         f"{OF_UNITS}",
+        without_source="config changes",
     ),
     "blimp": SuiteRow(
-        BlimpOptions,
+        "source limit within_word",
         "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*",
     ),
     "babylm": SuiteRow(
-        SourceOptions,
+        "source limit",
         "macro_average */accuracy */spearman */examples */ties */split/* */UID/* */field/* "
         "*/linguistics_term/* */context_type/* */context_contrast/* */target_contrast/* reading/* "
         "left_to_right/*",
     ),
-    "sts": SuiteRow(FrozenOptions, "*/spearman */pearson pairs"),
+    "sts": SuiteRow(f"{OF_CORPUS} task", "*/spearman */pearson pairs"),
     "probe": SuiteRow(
-        FrozenOptions,
+        f"{OF_CORPUS} task",
         " ".join(
             f"majority/{name} embeddings/*/{name} layer_*/{name}" for name in OF_LABELS.split()
         )
         + " train scored",
     ),
-    "task": SuiteRow(TaskOptions, f"{OF_LABELS} {OF_TASKS}"),
-    "glue": SuiteRow(NamedTaskOptions, file="task"),
-    **{n: SuiteRow(NamedTaskOptions, head=t.kind, file="task") for n, t in TASKS.items()},
+    "task": SuiteRow(f"{OF_CORPUS} submission", f"{OF_LABELS} {OF_TASKS}"),
+    "glue": SuiteRow(LABELLED, file="task"),
+    **{name: SuiteRow(LABELLED, head=task.kind, file="task") for name, task in TASKS.items()},
 }
 
 
@@ -118,9 +122,8 @@ SUITES: dict[str, SuiteRow] = {
 
 def build_options(names: Sequence[str], **options: Any) -> list[Options]:
     """Build the `Options` of each suite from shared options; refuse one that no suite reads."""
-    rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
-    read = [row.options.list_read(source) for row in rows]
+    read = [find_row(name).list_read(source) for name in names]
     known = list_options()
     for name, value in options.items():
         if name not in known:
@@ -129,13 +132,13 @@ def build_options(names: Sequence[str], **options: Any) -> list[Options]:
         if value and not any(name in one for one in read):
             flag = "--config.KNOB" if name == "changes" else f"--{name.replace('_', '-')}"
             problem = f"{flag} means nothing to {', '.join(names)}"
-            if any(name in row.options.list_names() for row in rows):
+            if any(name in find_row(suite).list_read(not source) for suite in names):
                 problem += " beside a --source" if source else " without a --source"
             raise ConfigError(problem, "leave it out")
     built = []
-    for suite, row, own in zip(names, rows, read, strict=True):
+    for suite, own in zip(names, read, strict=True):
         given = {name: value for name, value in options.items() if name in own}
-        built.append(row.options(suite, **given))
+        built.append(Options(suite, **given))
     return built
 
 
@@ -176,12 +179,9 @@ def need_head(run: runs.TrainedModel, head: str, suite: str) -> None:
 
 
 def list_options() -> dict[str, dataclasses.Field]:
-    """Return the options of all suites together, as {option: field of its dataclass}."""
-    fields: dict[str, dataclasses.Field] = {}
-    for row in SUITES.values():
-        fields |= {field.name: field for field in dataclasses.fields(row.options)}
-    del fields["suite"]
-    return fields
+    """Return the options of all suites, as {option: field of `Options`}."""
+    _, *fields = dataclasses.fields(Options)
+    return {field.name: field for field in fields}
 
 
 def list_flags() -> dict[str, dataclasses.Field]:

@@ -35,7 +35,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, reading
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.options import SourceOptions
+from bert_jax.suites.options import Options
 from bert_jax.suites.texts import read_objects
 from bert_jax.suites.token_scores import TokenScorer
 
@@ -120,7 +120,7 @@ FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("r
 # --- the suite ------------------------------------------------------------------------------------
 
 
-def score(run: runs.TrainedModel, options: SourceOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Score each task whose files the source has; return the tasks' scores and their mean.
 
     A hybrid model is also scored from left to right; these scores have the key `left_to_right`.
@@ -130,7 +130,7 @@ def score(run: runs.TrainedModel, options: SourceOptions) -> Detailed:
     return score_both_ways(run, lambda run: (_score_tasks(run, options), {}))
 
 
-def _score_tasks(run: runs.TrainedModel, options: SourceOptions) -> Result:
+def _score_tasks(run: runs.TrainedModel, options: Options) -> Result:
     scorer = TokenScorer(run, options)
     folders = _find_folders(options.source)
     # All is read before the first of it is scored.

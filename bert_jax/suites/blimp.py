@@ -18,7 +18,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, texts
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.options import BlimpOptions
+from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ SENTENCES = ("sentence_good", "sentence_bad")
 GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
 
 
-def score(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the accuracy on all pairs, and by field, linguistic term and paradigm.
 
     A pair whose sentences have equal scores counts half (`choices.py`). A hybrid model is also
@@ -41,7 +41,7 @@ def score(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     return score_both_ways(run, lambda run: _score_pairs(run, options))
 
 
-def _score_pairs(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
+def _score_pairs(run: runs.TrainedModel, options: Options) -> Detailed:
     scorer = TokenScorer(run, options, options.within_word)
     pairs = list(_read_pairs(options))
     credits, ties = credit_choices(score_options(scorer, pairs, "blimp"))
@@ -60,7 +60,7 @@ def _score_pairs(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     }
 
 
-def _read_pairs(options: BlimpOptions) -> Iterator[Choice]:
+def _read_pairs(options: Options) -> Iterator[Choice]:
     """Yield the pairs of each paradigm, the first `limit` of them."""
     for paradigm, located in _find_paradigms(options.source):
         rows = list(itertools.islice(located, options.limit or None))

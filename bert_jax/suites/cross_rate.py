@@ -18,7 +18,7 @@ from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error
-from bert_jax.suites.options import PassageOptions
+from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -31,7 +31,7 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 }
 
 
-def score(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return MLM loss and accuracy at many masking rates, as {rate: metrics}.
 
     The masks of a lower rate are part of the masks of a higher rate. On a corpus, the masks at the
@@ -42,7 +42,7 @@ def score(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 
 
-def _score_corpus(run: runs.TrainedModel, options: PassageOptions) -> Result:
+def _score_corpus(run: runs.TrainedModel, options: Options) -> Result:
     config = pretrain.choose_config(run, options)
     words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
@@ -54,7 +54,7 @@ def _score_corpus(run: runs.TrainedModel, options: PassageOptions) -> Result:
     return {f"{rate:g}": metrics for rate, metrics in zip(RATES, results, strict=True)}
 
 
-def _score_texts(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
+def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
     passages = texts.load_passages(run, options)
     chosen = [one.choose_masked(rate) for rate in RATES for one in passages]  # words
     masked = [

@@ -16,13 +16,13 @@ from bert_jax.data.examples import Example
 from bert_jax.errors import need
 from bert_jax.interop import runs
 from bert_jax.suites.forward import Make
-from bert_jax.suites.options import FrozenOptions, LabelledOptions
+from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 
 def find_task(
     run: runs.TrainedModel,
-    options: LabelledOptions,
+    options: Options,
     task: str | Mapping[str, Any] = "",
     config: knobs.Config | None = None,
 ) -> knobs.Config:
@@ -72,9 +72,7 @@ def find_task(
     )
 
 
-def find_frozen_task(
-    run: runs.TrainedModel, options: FrozenOptions, usual: str = ""
-) -> knobs.Config:
+def find_frozen_task(run: runs.TrainedModel, options: Options, usual: str = "") -> knobs.Config:
     """Return the config of the task that measures a model's vectors, by default task `usual`."""
     need(
         options.config is None or not options.task,
@@ -84,7 +82,7 @@ def find_frozen_task(
     return find_task(run, options, options.task or usual, options.config)
 
 
-def choose_split(config: knobs.Config, options: LabelledOptions) -> str:
+def choose_split(config: knobs.Config, options: Options) -> str:
     """Return the split to score: the --split flag, or the split of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 

@@ -23,13 +23,13 @@ from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, need_head, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
-from bert_jax.suites.options import NelboOptions
+from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, is_causal
 
 DRAWS = 8  # of an example
 
 
-def score(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return nats per token with their standard error over documents, and nats of each example."""
     score_text = _score_texts if options.source else _score_corpus
 
@@ -42,7 +42,7 @@ def score(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
     return score_both_ways(run, score_run)
 
 
-def _score_corpus(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
+def _score_corpus(run: runs.TrainedModel, options: Options) -> Detailed:
     causal, draws = is_causal(run), options.draws
     name = "causal_lm" if causal else "diffusion"
     config = pretrain.choose_config(run, options)
@@ -63,7 +63,7 @@ def _score_corpus(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
     return result, each | {EXAMPLES: arrays[EXAMPLES]}
 
 
-def _score_texts(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
+def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
     passages = texts.load_passages(run, options)
     progress = Progress("nelbo: tokens")
     scorer = TokenScorer(run, options)

@@ -11,7 +11,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, labelled, pretrain
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import NspOptions
+from bert_jax.suites.options import Options
 
 LABELS = ("is_next", "not_next")  # in the order of the head
 METRICS = ("loss", "accuracy", "accuracy_low", "accuracy_high")
@@ -22,7 +22,7 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 }
 
 
-def score(run: runs.TrainedModel, options: NspOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the loss, the accuracy with its interval, and the share of the commoner label."""
     if options.source:
         return _score_file(run, options), {}
@@ -37,7 +37,7 @@ def score(run: runs.TrainedModel, options: NspOptions) -> Detailed:
     return scorer(params, Progress("nsp")), {}
 
 
-def _score_file(run: runs.TrainedModel, options: NspOptions) -> Result:
+def _score_file(run: runs.TrainedModel, options: Options) -> Result:
     """Score a file with the columns text, text_pair and label, as a task of two classes."""
     config = labelled.find_task(run, options, PAIRS, config=options.config)
     split = labelled.choose_split(config, options)

@@ -17,7 +17,7 @@ from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, pretrain, texts
 from bert_jax.suites.base import Progress, score_both_ways
-from bert_jax.suites.options import PllOptions
+from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
-def score(run: runs.TrainedModel, options: PllOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity of all tokens.
 
     For a causal model these are the log-likelihood and the perplexity. A hybrid model is also
@@ -37,7 +37,7 @@ def score(run: runs.TrainedModel, options: PllOptions) -> Detailed:
     return score_both_ways(run, lambda run: (_score_texts(run, options), {}))
 
 
-def _score_texts(run: runs.TrainedModel, options: PllOptions) -> Result:
+def _score_texts(run: runs.TrainedModel, options: Options) -> Result:
     scorer = TokenScorer(run, options, options.within_word)
     lengths: list[int] = []  # characters of each word of a source
     if options.source:
@@ -67,7 +67,7 @@ def _score_texts(run: runs.TrainedModel, options: PllOptions) -> Result:
     return result
 
 
-def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, list[int]]]:
+def _read_files(run: runs.TrainedModel, options: Options) -> list[tuple[str, list[int]]]:
     """Read (text, token ids) of each text of a source; leave out texts without tokens."""
     files = texts.find_files(options.source, "pll", EXAMPLE, texts.TEXTS)
     every = itertools.chain.from_iterable(map(texts.read_texts, files))
@@ -81,7 +81,7 @@ def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, 
     return kept
 
 
-def _draw_sentences(run: runs.TrainedModel, options: PllOptions) -> list[list[int]]:
+def _draw_sentences(run: runs.TrainedModel, options: Options) -> list[list[int]]:
     """Return the token ids of random sentences of the validation split.
 
     The same validation split always gives the same sentences.

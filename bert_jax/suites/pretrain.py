@@ -15,11 +15,11 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import CorpusOptions
+from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return losses, accuracies and baselines, and the loss and accuracy of each example."""
     config = choose_config(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
@@ -38,7 +38,7 @@ def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
 
 
 def make_evaluator(
-    run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config, **changes: Any
+    run: runs.TrainedModel, options: Options, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
     """Return the evaluator of the validation split, and the model's parameters on the devices.
 
@@ -52,7 +52,7 @@ def make_evaluator(
     return Evaluator(config, prepare_text(run, options, config), settings, mesh), params
 
 
-def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Config:
+def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, with the options' text and masks."""
     config = options.config
     foreign = "foreign" in run.meta
@@ -100,7 +100,7 @@ def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Co
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
 
-def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config) -> Prepared:
+def prepare_text(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Prepared:
     """Prepare the corpus of a config in the model's vocabulary.
 
     By default this is the corpus that the model was trained on. A `--config.corpus.KNOB`, or a

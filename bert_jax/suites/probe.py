@@ -19,7 +19,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed_texts
-from bert_jax.suites.options import FrozenOptions
+from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 KINDS = ("classify", "regress", "tag")
@@ -36,7 +36,7 @@ class Split(NamedTuple):
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the metrics of a linear probe for each layer and pooling, and of a baseline.
 
     The result is {"majority": metrics, "layer_1": {pooling: metrics}, …}. The baseline, "majority",
@@ -82,7 +82,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     return result, {}
 
 
-def _fill_in_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
+def _fill_in_task(config: knobs.Config, options: Options) -> knobs.Config:
     """Fill the names of the classes and the limit of rows into the config of a task."""
     kind = labelled.find_kind(config)
     objective = config.objectives[kind]
@@ -105,7 +105,7 @@ def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
 
 def _embed_split(
     run: runs.TrainedModel,
-    options: FrozenOptions,
+    options: Options,
     config: knobs.Config,
     split: str,
     known: Sequence[Example],

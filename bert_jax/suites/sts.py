@@ -19,11 +19,11 @@ from bert_jax.models.pooler import POOLINGS
 from bert_jax.suites import Detailed, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed_texts
-from bert_jax.suites.options import FrozenOptions
+from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Correlate the cosine of two texts' vectors with their rating, as {pooling: metrics}.
 
     The metrics are Spearman's and Pearson's correlation. The poolings are `mean`, `cls`, and also
@@ -60,7 +60,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
 
 
 def _embed_texts(
-    run: runs.TrainedModel, options: FrozenOptions, texts: Sequence[str]
+    run: runs.TrainedModel, options: Options, texts: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Compute {pooling: vectors of texts, float64 [N, D]}; cut the end of long texts."""
     room = run.longest - 2

@@ -18,26 +18,26 @@ from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import Detailed, Result, labelled, need_head
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import NamedTaskOptions, TaskOptions
+from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def score(run: runs.TrainedModel, options: NamedTaskOptions) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Score the task that the suite stands for, or every task of GLUE for the suite `glue`.
 
     For the suite `task` this is the task of --config, or else the checkpoint's own task.
     """
     if options.suite == "glue":
         return _score_glue(run, options), {}
-    if isinstance(options, TaskOptions):
+    if options.suite == "task":
         config = labelled.find_task(run, options, config=options.config)
         return _score_task(run, options, config), {}
     return _score_named(run, options, options.suite), {}
 
 
-def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
+def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
     """Score each task of GLUE whose classes the head has and whose files exist.
 
     The result is {task: metrics}.
@@ -59,14 +59,14 @@ def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
     return result
 
 
-def _score_named(run: runs.TrainedModel, options: NamedTaskOptions, name: str) -> Result:
+def _score_named(run: runs.TrainedModel, options: Options, name: str) -> Result:
     """Score the task of a row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
     own = run.config.task.source and run.config.task.name == name and not options.source
     return _score_task(run, options, labelled.find_task(run, options, "" if own else name))
 
 
-def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs.Config) -> Result:
+def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Result:
     """Score the split of --split, or else the split of each of the task's evaluations.
 
     The result is {metric: value}. The metrics of evaluations other than `validation` begin with the
@@ -124,7 +124,7 @@ def _check_data(run: runs.TrainedModel) -> None:
     )
 
 
-def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str, str]:
+def _choose_splits(config: knobs.Config, options: Options) -> dict[str, str]:
     """Return the evaluations to make, as {evaluation: split}."""
     if options.split:
         return {"validation": options.split}

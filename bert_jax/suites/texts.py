@@ -32,7 +32,7 @@ from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
 from bert_jax.masking import quotas
-from bert_jax.suites.options import PassageOptions
+from bert_jax.suites.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Passage:
         return ranks < quotas.mean_quotas(rate, count, "nearest")[count]
 
 
-def load_passages(run: runs.TrainedModel, options: PassageOptions) -> list[Passage]:
+def load_passages(run: runs.TrainedModel, options: Options) -> list[Passage]:
     """Read the passages of a source and encode them for a model."""
     suite = options.suite
     most = options.words or WORDS
