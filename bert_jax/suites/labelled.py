@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bert_jax.batch import Batch
 from bert_jax.config import change_knobs, default, knobs, overrides, put, resolve, set_values
-from bert_jax.data import examples, features, tasks
+from bert_jax.data import examples, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import need
 from bert_jax.interop import runs
-from bert_jax.suites.forward import Make
 from bert_jax.suites.options import Options
 from bert_jax.system import log
 
@@ -112,25 +108,3 @@ def load_examples(
     labels = config.objectives[kind].labels
     found = examples.load_examples(config.task, kind, labels, split, log.log_line)
     return [one for one in found if one.label is not None or not known][: limit or None]
-
-
-def encode_examples(
-    run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
-) -> features.Features:
-    """Encode examples for a task; log how many of `what`, such as texts, are cut."""
-    length = config.sequence_length
-    encoded = features.encode_examples(
-        known, find_kind(config), run.tokenizer, config.task, length, train=False
-    )
-    if encoded.cut:
-        log.log_line(f"{encoded.cut:,} of {len(known):,} {what} are cut to {length} tokens")
-    return encoded
-
-
-def make_rows(run: runs.TrainedModel, encoded: features.Features) -> Make:
-    """Build the function that assembles a batch of encoded examples, given their indices."""
-
-    def make(rows: np.ndarray, length: int, size: int) -> Batch:
-        return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)
-
-    return make

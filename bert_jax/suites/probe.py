@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data import answers, examples
+from bert_jax.data import answers, examples, features
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features
 from bert_jax.errors import DataError, need
@@ -111,15 +112,24 @@ def _embed_split(
     known: Sequence[Example],
 ) -> Split:
     """Encode the examples of a split, and compute the vectors of their labelled items."""
-    encoded = labelled.encode_examples(run, config, known, f"texts of {split}")
+    kind = labelled.find_kind(config)
+    most = config.sequence_length
+    encoded = features.encode_examples(known, kind, run.tokenizer, config.task, most, train=False)
+    if encoded.cut:
+        count = f"{encoded.cut:,} of {len(known):,} texts of {split}"
+        log.log_line(f"{count} are cut to {most} tokens")
+
+    def make(rows: np.ndarray, length: int, size: int) -> Batch:
+        return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)
+
     words = None
     targets = np.array([example.label for example in known])
-    if labelled.find_kind(config) == "tag":
+    if kind == "tag":
         words, targets = _find_words(encoded, known)
     vectors = embed_texts(
         run,
         encoded.lengths,
-        labelled.make_rows(run, encoded),
+        make,
         options.batch_size,
         Progress(f"probe: tokens of {split}"),
         every_layer=True,
