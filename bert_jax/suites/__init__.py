@@ -5,8 +5,7 @@ defines
 
     score(run, options) -> (numbers by metric, numbers of each example)
 
-To add a suite, write its file, then its row here. The row names the options that the suite reads
-(see `options.py`), which are flags of `evaluate` and settings of a study's `Suite`.
+To add a suite, write its file, then its row here. The row names the `Options` that the suite reads.
 
     (options,) = suites.build_options(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bert_jax.config import knobs
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, HeadError, suggest
-from bert_jax.suites.options import Options
+from bert_jax.system.arguments import option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +32,53 @@ Result = dict[str, Any]  # numbers by metric, or by part of the suite and then b
 # A result, and of each example in the data's order METRIC.sum and METRIC.count, float64 [N], with
 # the digest of the examples as `metrics.EXAMPLES`. So two checkpoints are compared by example.
 Detailed = tuple[Result, "dict[str, np.ndarray]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options that a suite was given; options that it does not read have their defaults.
+
+    A field is a setting of a study's `Suite` and an argument of `bert_jax.score`. A field that is
+    declared by `option` is a flag of `evaluate` too.
+    """
+
+    suite: str  # name of the row
+    batch_size: int = option(0, "rows a step; changes no result", "N")
+    config: knobs.Config | None = None  # of --config
+    changes: tuple[tuple[str, str], ...] = ()  # --config.KNOB=VALUE, to it or the checkpoint's own
+    source: str = option(
+        "",
+        "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or "
+        "tfds:NAME; of cross_rate, nelbo and pll also a file or folder of text, on which models of "
+        "any vocabulary compare; of babylm its FOLDER; labelled data: texts of at most "
+        f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes",
+        "SOURCE",
+    )
+    limit: int = option(
+        0,
+        "only the first N texts or passages, examples (probe: of each split), pairs of a paradigm, "
+        "or rows of a file (babylm)",
+        "N",
+    )
+    split: str = option("", "the part of a task's data", "NAME")
+    words: int = option(
+        0,
+        "cross_rate, nelbo of a --source: most words of a passage, which is whole sentences (64)",
+        "N",
+    )
+    draws: int = option(
+        0, "nelbo: numbers of masked tokens that an example is read under (default: 8)", "N"
+    )
+    within_word: bool = option(
+        False, "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
+    )
+    task: str = option("", "sts, probe: a row of bert_jax/data/tasks.py", "NAME")
+    submission: str = option(
+        "",
+        "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits or "
+        "that of --split",
+        "DIR",
+    )
 
 
 class SuiteRow(NamedTuple):

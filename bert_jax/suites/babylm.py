@@ -32,10 +32,9 @@ import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, reading
+from bert_jax.suites import Detailed, Options, Result, reading
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.options import Options
 from bert_jax.suites.texts import read_objects
 from bert_jax.suites.token_scores import TokenScorer
 

@@ -15,10 +15,9 @@ from bert_jax.data.rows import read_rows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, find_wilson_interval
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, texts
+from bert_jax.suites import Detailed, Options, Result, texts
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,8 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, pretrain, texts
+from bert_jax.suites import Detailed, Options, Result, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error
-from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

@@ -12,7 +12,7 @@ from bert_jax.data import examples, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import need
 from bert_jax.interop import runs
-from bert_jax.suites.options import Options
+from bert_jax.suites import Options
 from bert_jax.system import log
 
 

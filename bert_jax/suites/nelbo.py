@@ -21,9 +21,8 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, need_head, pretrain, texts
+from bert_jax.suites import Detailed, Options, Result, need_head, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
-from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, is_causal
 
 DRAWS = 8  # of an example

@@ -8,10 +8,9 @@ from bert_jax.config import knobs
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, labelled, pretrain
+from bert_jax.suites import Detailed, Options, Result, labelled, pretrain
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import Options
 
 LABELS = ("is_next", "not_next")  # in the order of the head
 METRICS = ("loss", "accuracy", "accuracy_low", "accuracy_high")

@@ -15,9 +15,8 @@ from bert_jax.data import hashing
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Result, pretrain, texts
+from bert_jax.suites import Detailed, Options, Result, pretrain, texts
 from bert_jax.suites.base import Progress, score_both_ways
-from bert_jax.suites.options import Options
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)

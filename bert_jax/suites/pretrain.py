@@ -12,10 +12,9 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.errors import ConfigError, need
 from bert_jax.evaluation.corpus import Evaluator, join_metrics
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed
+from bert_jax.suites import Detailed, Options
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 

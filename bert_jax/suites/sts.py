@@ -16,10 +16,9 @@ from bert_jax.errors import need
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
 from bert_jax.models.pooler import POOLINGS
-from bert_jax.suites import Detailed, Result, labelled
+from bert_jax.suites import Detailed, Options, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed_texts
-from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 

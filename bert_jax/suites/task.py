@@ -15,10 +15,9 @@ from bert_jax.errors import ConfigError, HeadError, MissingError, need
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
-from bert_jax.suites import Detailed, Result, labelled, need_head
+from bert_jax.suites import Detailed, Options, Result, labelled, need_head
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.suites.options import Options
 from bert_jax.system import log
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")

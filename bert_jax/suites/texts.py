@@ -32,7 +32,7 @@ from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
 from bert_jax.masking import quotas
-from bert_jax.suites.options import Options
+from bert_jax.suites import Options
 
 logger = logging.getLogger(__name__)
 

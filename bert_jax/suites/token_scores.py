@@ -25,9 +25,8 @@ from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
-from bert_jax.suites import need_head
+from bert_jax.suites import Options, need_head
 from bert_jax.suites.forward import Forward
-from bert_jax.suites.options import Options
 
 Texts = Sequence[Sequence[int]]
 Part = tuple[int, int]  # tokens of a text, from the first to before the second

@@ -15,7 +15,6 @@ import numpy as np
 
 from bert_jax import suites
 from bert_jax.interop import runs
-from bert_jax.suites.options import Options
 
 BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
 
@@ -32,7 +31,7 @@ def main() -> None:
     losses: dict[str, list[float]] = {rate: [] for rate in (BASE, *OTHERS)}
     for draw in range(args.draws):
         changes = (("evals.validation.seed", str(draw)),)
-        metrics, _ = suites.score(run, Options("cross_rate", changes=changes))
+        metrics, _ = suites.score(run, suites.Options("cross_rate", changes=changes))
         for rate, values in losses.items():
             values.append(metrics[rate]["mlm_loss"])
     print("| rates | difference in loss | SE, nested masks | SE, masks of their own | ratio |")

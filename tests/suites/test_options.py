@@ -9,7 +9,6 @@ import pytest
 from bert_jax import suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
-from bert_jax.suites.options import Options
 
 
 def test_row_has_a_file_and_metrics_for_studies():
@@ -22,7 +21,10 @@ def test_row_has_a_file_and_metrics_for_studies():
 def test_build_gives_each_suite_what_it_reads():
     asked = {"source": "files:x", "limit": 3}
     built = suites.build_options(["pll", "sts"], **asked, within_word=True)
-    assert built == [Options("pll", **asked, within_word=True), Options("sts", **asked)]
+    assert built == [
+        suites.Options("pll", **asked, within_word=True),
+        suites.Options("sts", **asked),
+    ]
 
 
 CHANGES = {"source": "files:x", "changes": (("corpus.path", "x"),)}
