@@ -75,8 +75,7 @@ class Fitted(NamedTuple):
 def fit(runs: Sequence[ScaledRun], draws: int = DRAWS, seed: int = 0) -> Fitted:
     """Fit the best value of the knob at each size and budget; its trends over budget and size."""
     curves = _fit_curves(runs)
-    noise = _estimate_noise(runs, curves)
-    return _fit_trend(curves, noise.freedom, noise.draw(draws, seed))
+    return _fit_trend(curves, *_draw_noise(runs, curves, draws, seed))
 
 
 def fit_at_equal(
@@ -96,8 +95,8 @@ def fit_at_equal(
     read, weights = read_at_equal(runs, costs)
     if not read:
         raise ConfigError("no cost that all values have in common", "several budgets of each")
-    noise = _estimate_noise(runs, _fit_curves(runs))
-    return _fit_trend(_fit_curves(read), noise.freedom, noise.draw(draws, seed) @ weights.T)
+    freedom, noise = _draw_noise(runs, _fit_curves(runs), draws, seed)
+    return _fit_trend(_fit_curves(read), freedom, noise @ weights.T)
 
 
 def read_at_equal(
@@ -223,26 +222,16 @@ def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
 # --- the noise ------------------------------------------------------------------------------------
 
 
-class _Noise(NamedTuple):
-    """The noise of runs around their curves; runs that differ only in budget share a part of it."""
+def _draw_noise(
+    runs: Sequence[ScaledRun], curves: Sequence[_Curve], draws: int, seed: int
+) -> tuple[float, np.ndarray]:
+    """Estimate the noise of runs from the residuals of all curves, and draw noise of this kind.
 
-    deviation: float
-    correlation: float
-    freedom: float  # of the deviation
-    trunks: list[np.ndarray]  # indices of runs of one size, value and seed
+    Runs that differ only in budget share a part of their noise.
 
-    def draw(self, draws: int, seed: int) -> np.ndarray:
-        """Draw noise for all runs [draws, runs]."""
-        rng = np.random.default_rng(seed)
-        runs = sum(map(len, self.trunks))
-        noise = math.sqrt(1 - self.correlation) * rng.standard_normal((draws, runs))
-        for rows in self.trunks:
-            noise[:, rows] += math.sqrt(self.correlation) * rng.standard_normal((draws, 1))
-        return self.deviation * noise
-
-
-def _estimate_noise(runs: Sequence[ScaledRun], curves: Sequence[_Curve]) -> _Noise:
-    """Estimate the noise of runs from the residuals of all curves."""
+    Returns:
+      The degrees of freedom of the noise's standard deviation, and noise [draws, runs].
+    """
     freedom = sum(curve.freedom for curve in curves)
     if freedom < 1:
         raise ConfigError(
@@ -262,8 +251,11 @@ def _estimate_noise(runs: Sequence[ScaledRun], curves: Sequence[_Curve]) -> _Noi
     # The variance of a sum of squares grows with the squared correlation of each pair.
     paired = sum(len(rows) * (len(rows) - 1) for rows in trunks) * correlation**2
     worth = len(runs) / (len(runs) + paired)  # of a degree of freedom
-    deviation = math.sqrt(residuals @ residuals / freedom)
-    return _Noise(deviation, correlation, worth * freedom, trunks)
+    rng = np.random.default_rng(seed)
+    noise = math.sqrt(1 - correlation) * rng.standard_normal((draws, len(runs)))
+    for rows in trunks:
+        noise[:, rows] += math.sqrt(correlation) * rng.standard_normal((draws, 1))
+    return worth * freedom, math.sqrt(residuals @ residuals / freedom) * noise
 
 
 # --- the trend ------------------------------------------------------------------------------------
