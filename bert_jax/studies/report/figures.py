@@ -131,38 +131,33 @@ def choose_loss(results: Sequence[Result]) -> str:
 
 
 def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Make charts of the mean loss of each point by step, a chart for each family."""
-    return {
-        name_file(axis.name, "curves", family.name): _draw_family(view, axis, metric, family)
-        for family in view.families(axis.name)
-    }
-
-
-def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
-    """Make a chart of the mean loss of each point of a family by step, with 95 % bands.
+    """Make charts of the mean loss of each point by step, with 95 % bands, one for each family.
 
     A mean is drawn at the steps that all seeds of the point have.
     """
-    lines = []
-    for i, label in enumerate(axis.labels):
-        runs = family.runs.get(label, [])
-        seeds = [dict(run.history.evaluations.get(metric, [])) for run in runs]
-        shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
-        if not shared:
-            continue
-        means = [(step, summarize_values([seed[step] for seed in seeds])) for step in shared]
-        band = [(step, mean.low, mean.high) for step, mean in means if mean.n > 1]
-        tone = f"q{round(i * (TONES - 1) / max(len(axis.labels) - 1, 1))}"
-        lines.append(Series(label, [(x, mean.mean) for x, mean in means], tone, band=band))
     name = metric.partition("/")[2]
-    return Chart(
-        join_names(find_title(name), family.name),
-        lines,
-        list_levels(view, metric),
-        y=format_axis_title(name),
-        edge=True,
-        note=f"On held-out text, during training. Means of all seeds, 95{SPACE}% bands.",
-    )
+    charts: dict[str, Figure] = {}
+    for family in view.families(axis.name):
+        lines = []
+        for i, label in enumerate(axis.labels):
+            runs = family.runs.get(label, [])
+            seeds = [dict(run.history.evaluations.get(metric, [])) for run in runs]
+            shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
+            if not shared:
+                continue
+            means = [(step, summarize_values([seed[step] for seed in seeds])) for step in shared]
+            band = [(step, mean.low, mean.high) for step, mean in means if mean.n > 1]
+            tone = f"q{round(i * (TONES - 1) / max(len(axis.labels) - 1, 1))}"
+            lines.append(Series(label, [(x, mean.mean) for x, mean in means], tone, band=band))
+        charts[name_file(axis.name, "curves", family.name)] = Chart(
+            join_names(find_title(name), family.name),
+            lines,
+            list_levels(view, metric),
+            y=format_axis_title(name),
+            edge=True,
+            note=f"On held-out text, during training. Means of all seeds, 95{SPACE}% bands.",
+        )
+    return charts
 
 
 def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
