@@ -296,28 +296,22 @@ def _draw_sweep(flat: Flat, metric: str) -> Markup:
 def _tabulate_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> Table:
-    """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value.
+    """Tabulate the knobs or facts that differ between runs.
 
-    `trees` has the config, or the facts, of each run, and `usual` the usual values of knobs.
+    `trees` has the config, or the facts, of each run, and `usual` the usual values of knobs. A knob
+    is left out if it has its usual value wherever it is.
     """
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
-        cells = [_format_knob(values, path, usual) for values in flat]
         known = [values[path] for values in flat if path in values]
+        cells = []
+        for values in flat:
+            cells.append(pages.format_value(values[path]) if path in values else HOLE)
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
             rows.append([path, *cells])
     return Table(["", *runs], rows, about=pages.read_knob_docs(row[0] for row in rows))
-
-
-def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
-    """Format a run's value of a knob, or the knob's default if the run is older than the knob."""
-    place = path.rpartition(".")[0]
-    older = path in usual and any(other.rpartition(".")[0] == place for other in values)
-    return (
-        pages.format_value(values.get(path, usual.get(path))) if path in values or older else HOLE
-    )
 
 
 def _draw_curves(runs: Runs) -> tuple[list[Markup], list[Markup]]:

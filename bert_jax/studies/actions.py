@@ -88,7 +88,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     With `flags.dry_run`, only print what would be run.
     """
     folder_locks.check_place(workdir)
-    engines.check_engine(flags.engine)
+    hint = f"one of: {', '.join(engines.TABLE)}"
+    need(flags.engine in engines.TABLE, f"no engine {flags.engine!r}", hint)
     size = None if flags.dry_run else functools.partial(vocabulary_size, make=True)
     cells = definition.expand(named.study, size)
     validation.warn_of_warmup(*(cell.config for cell in cells))

@@ -83,8 +83,11 @@ def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
         wanted = parallel * len(sorted_cells) / len(cells) if fuse == "auto" else 1
         parts = math.ceil(wanted / len(bands))
         for band in bands:
+            # The fewest parts of at most `limit` cells; their sizes differ by one at most.
             limit = min(most, math.ceil(len(band) / parts))
-            groups += [_make_group(part) for part in _cut_evenly(band, limit)]
+            count = math.ceil(len(band) / limit)
+            bounds = [len(band) * number // count for number in range(count + 1)]
+            groups += [_make_group(band[start:end]) for start, end in itertools.pairwise(bounds)]
     return groups
 
 
@@ -121,13 +124,6 @@ def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
             band = []
         band.append(cell)
     yield band
-
-
-def _cut_evenly(cells: list[Cell], most: float) -> list[list[Cell]]:
-    """Cut cells into the fewest parts of at most `most` cells; sizes differ by one at most."""
-    count = math.ceil(len(cells) / most)
-    bounds = [len(cells) * number // count for number in range(count + 1)]
-    return [cells[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def _make_group(cells: Sequence[Cell]) -> Group:

@@ -24,13 +24,11 @@ def describe_plan(
       total: the cost, as `describe_cost` writes it.
     """
     total = f"study {name}: {len(cells)} cells, {len(groups)} groups to do{total}"
-    parts = [
-        _list_cells(cells, groups),
-        _list_groups(groups),
-        *notes,
-        trunks.describe_saving(cells),
-    ]
-    return "\n\n".join(filter(None, [*parts, total]))
+    lines = [("group", "runs", "slots", "empty")]
+    for group in groups:
+        lines.append((group.id, str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"))
+    parts = [_list_cells(cells, groups), format_table(lines), *notes]
+    return "\n\n".join(filter(None, [*parts, trunks.describe_saving(cells), total]))
 
 
 def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: float) -> str:
@@ -72,12 +70,4 @@ def _list_cells(cells: Sequence[Cell], groups: Sequence[Group]) -> str:
         group = group_of.get(cell.id, "finished")
         line = [cell.id, *cell.labels.values(), str(cell.seed), *length, group]
         lines.append(line + [cell.trunk] * branched)
-    return format_table(lines)
-
-
-def _list_groups(groups: Sequence[Group]) -> str:
-    """Write a table of the groups with their runs and prediction slots."""
-    lines = [("group", "runs", "slots", "empty")]
-    for group in groups:
-        lines.append((group.id, str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"))
     return format_table(lines)

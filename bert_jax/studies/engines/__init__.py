@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bert_jax.errors import need
 from bert_jax.studies.engines import local, ray, slurm
 from bert_jax.studies.engines.base import Engine
 from bert_jax.studies.folder import StudyFolder
@@ -19,11 +18,6 @@ TABLE: dict[str, Callable[..., Engine]] = {
     "slurm": slurm.Slurm,
     "ray": ray.Ray,
 }
-
-
-def check_engine(name: str) -> None:
-    """Refuse a name that is not the name of an engine."""
-    need(name in TABLE, f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
 
 
 def make_engine(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:

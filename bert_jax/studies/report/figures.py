@@ -207,12 +207,12 @@ def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
 
     Each family has a matrix for each evaluation by the suite `cross_rate`.
     """
-    return {
-        name_file(name, family.name): _draw_cross_rate(axis, family, name)
-        for name, spec in view.study.evaluations.items()
-        if spec.get("name") == "cross_rate"
-        for family in view.families(axis.name)
-    }
+    matrices: dict[str, Figure] = {}
+    for name, spec in view.study.evaluations.items():
+        if spec.get("name") == "cross_rate":
+            for family in view.families(axis.name):
+                matrices[name_file(name, family.name)] = _draw_cross_rate(axis, family, name)
+    return matrices
 
 
 def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
