@@ -150,7 +150,8 @@ def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) 
 
     With `verbose` all cells are printed, and with `as_json` all is printed as JSON.
     """
-    place = _open_study(workdir)
+    folder_locks.check_place(workdir)
+    place = StudyFolder(Path(workdir))
     now = progress.read_progress(place)
     if as_json:
         study = {"study": place.read_study().name, "workdir": str(place.workdir)}
@@ -166,7 +167,8 @@ def report_study(workdir: Path) -> None:
     """
     from bert_jax.studies.report import build
 
-    place = _open_study(workdir)
+    folder_locks.check_place(workdir)
+    place = StudyFolder(Path(workdir))
     sameness.check_data(place, results.gather_cells(place))
     print(build.write_report(place), place.report, sep="\n")
 
@@ -265,13 +267,6 @@ def _write_report(place: StudyFolder) -> str:
             raise disk.make_full_error(place.workdir, what="the report") from error
         logger.warning(f"no report: {type(error).__name__}: {error}")
         return ""
-
-
-def _open_study(workdir: Path) -> StudyFolder:
-    folder_locks.check_place(workdir)
-    place = StudyFolder(Path(workdir))
-    place.read_study()  # refuses a folder without one
-    return place
 
 
 def _print_answer(place: StudyFolder, stopped: bool, answer: str) -> None:

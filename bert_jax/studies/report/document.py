@@ -182,8 +182,8 @@ def _list_conditions(view: View) -> Bullets:
     done = sum(result.state.name == "done" for result in results)
     facts.append(f"{done} of {len(results)} cells done, seeds {', '.join(map(str, study.seeds))}")
     if budget := study.budget:
-        kind = KINDS.get(budget.kind, budget.kind)
-        facts.append(f"{' or '.join(map(format_large, budget.amounts))} {kind} per cell")
+        amounts = " or ".join(map(format_large, budget.amounts))
+        facts.append(f"{amounts} {KINDS[budget.kind]} per cell")
     facts.append(trunks.describe_saving([result.entry for result in results]))
     training = format_duration(sum(result.seconds for result in results))
     evaluation = format_duration(sum(result.evaluation_seconds for result in results))
