@@ -192,8 +192,10 @@ def _list_notes(
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
     if finished:
-        sources = ", ".join(reuse.list_sources(finished))
-        notes.append(f"{len(finished)} finished cells are taken from {sources}")
+        # The workdirs of studies, or the folders of tables.
+        sources = {str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()}
+        taken = ", ".join(sorted(sources))
+        notes.append(f"{len(finished)} finished cells are taken from {taken}")
     if missing:
         notes += _describe_power(place, named, cells)
     return notes

@@ -55,11 +55,6 @@ def find_finished(
     return finished
 
 
-def list_sources(finished: Mapping[str, Path]) -> list[str]:
-    """List the folders of the studies or tables that finished cells are taken from."""
-    return sorted({str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()})
-
-
 def copy_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy the folders of finished cells, or their rows if they are finished in tables.
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.reporting.formats import SPACE
+from bert_jax.studies import tables
 from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
 from tests.studies.views import LOSS, NULL, TRUE, build_view, define_claims
@@ -18,7 +19,7 @@ SIZES = power.Sizes(3, 2, {"masking.rate": 5})
 
 
 def find_spread(table: Path, metric: str = LOSS) -> float:
-    return power.find_spread(power.read_rows(table), metric, "masking.rate")
+    return power.find_spread(tables.read_csv(table), metric, "masking.rate")
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,8 @@ from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large
 from bert_jax.system.durations import format_duration
 
+PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during training
+
 
 def compose_report(view: View, found: Findings) -> list[Block]:
     """Compose the report of a study in its present state."""
@@ -136,11 +138,14 @@ def _compose_comparison(compared: ComparisonTables, found: Findings, number: int
 
 
 def _draw_training(view: View) -> dict[str, Figure]:
-    """Make charts of the loss during training, and of the loss at equal FLOPs.
+    """Make charts of a loss during training, and of the loss at equal FLOPs.
 
-    There is a line for each point of the first comparison's axis.
+    The loss is preferably that of the pre-training evaluation. There is a line for each point of
+    the first comparison's axis.
     """
-    metric = figures.choose_loss(view.results)
+    known = dict.fromkeys(name for result in view.results for name in result.history.evaluations)
+    losses = [name for name in (*PREFERRED, *known) if name in known and name.endswith("loss")]
+    metric = next(iter(losses), "")
     if not metric:
         return {}
     axis = view.axis(view.comparisons[0].axis)

@@ -27,7 +27,6 @@ from bert_jax.studies.spec import Axis, Comparison
 WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
 TONES = 10  # of the page's sequence of colours
 CLOSE = 1e-9  # of a budget, by which two of them may differ and be called equal
-PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during training
 
 
 # --- means over an axis -------------------------------------------------------------------------
@@ -118,16 +117,6 @@ def _note_seeds(families: Sequence[Family], value: Value) -> str:
 
 
 # --- losses during training -----------------------------------------------------------------------
-
-
-def choose_loss(results: Sequence[Result]) -> str:
-    """Choose the metric of the loss to draw, preferably of the pre-training evaluation.
-
-    The result is "" if no run has evaluated a loss during training.
-    """
-    known = dict.fromkeys(name for result in results for name in result.history.evaluations)
-    losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
-    return next(losses, "")
 
 
 def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.verdicts import format_needed
 from bert_jax.studies.report.wording import format_amount, format_count
 from bert_jax.studies.spec import BUDGET, Claimed
+from bert_jax.studies.tables import read_csv
 
 Rows = list[dict[str, str]]
 
@@ -38,7 +38,7 @@ def describe_power(claims: Sequence[Claimed], sizes: Sizes, tables: Sequence[Pat
       tables: paths of results.csv of studies that have run. The first table that has a claim's
         metric counts; tables that vary the claim's axis come before others.
     """
-    read = {table: read_rows(table) for table in tables}
+    read = {table: read_csv(table) for table in tables}
     return [_describe_claim(claimed, sizes, read) for claimed in claims]
 
 
@@ -68,15 +68,6 @@ def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -
         f"deviation of {format_amount(deviation, claimed.metric, share)} in "
         f"{os.path.relpath(table)})"
     )
-
-
-def read_rows(table: Path) -> Rows:
-    """Read the rows of a results.csv; [] if it cannot be read."""
-    try:
-        with table.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
 
 
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
