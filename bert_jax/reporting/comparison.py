@@ -7,8 +7,6 @@ chart shows the loss by masking rate with a line for each model. Every other num
 table.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

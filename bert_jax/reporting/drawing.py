@@ -8,8 +8,6 @@ matplotlib reads some settings only then. A reading is (x, y, text): a place in 
 a page shows when the pointer is there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import textwrap

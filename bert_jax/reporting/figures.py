@@ -1,7 +1,5 @@
 """Descriptions of figures: charts of lines, charts of rows, and matrices. `drawing` draws them."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import statistics

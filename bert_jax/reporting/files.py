@@ -1,7 +1,5 @@
 """Write figures as PNG, SVG and PDF files for papers."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Collection, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Format numbers as text: rounded for reading, or exact for hovering."""
 
-from __future__ import annotations
-
 SPACE = "\N{NO-BREAK SPACE}"
 HOLE = "\N{EN DASH}"  # in place of a missing number
 SIZES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -5,8 +5,6 @@ counts. Only this table says whether higher or lower values are better. A metric
 without a direction, cannot rank models. The unit of a share is %.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import re

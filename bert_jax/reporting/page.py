@@ -5,8 +5,6 @@ parts.html has what pages share, such as tables. Templates escape every value th
 Only text of this package is a Markup: style sheets, scripts, and figures (svg.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -67,7 +65,7 @@ class Table:
     look: str = ""  # classes of the style sheet, for a table whose names are heads too
     title: str = ""
     note: str = ""
-    rest: tuple[str, Table] | None = None  # a further table, folded under a title
+    rest: "tuple[str, Table] | None" = None  # a further table, folded under a title
 
     def list_cells(self) -> Iterator[tuple[Text, list[Cell]]]:
         """Yield (name, cells) of each row."""
@@ -84,7 +82,7 @@ def render(template: str, **values: Any) -> str:
 
 
 @functools.cache
-def _open_templates() -> Environment:
+def _open_templates() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes a while to load
 
     opened = Environment(

@@ -3,8 +3,6 @@
 Figures in files use the light colours. On a page each colour is a variable of CSS, `var(--name)`.
 """
 
-from __future__ import annotations
-
 COLOURS = {  # name -> light, dark
     "ink": ("#1c2430", "#e4e8ee"),
     "soft": ("#5b6675", "#98a3b2"),

@@ -6,8 +6,6 @@ has `step`, and a sentence with its predictions: `text`, `answers`, `predictions
 on a task, a line has counts and mistakes instead, as described in evaluation/mistakes.py.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Charts and tables of one run: what it learned, the masking ledger, its time, and the rest."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run has written, read for its pages: config, metrics by step, and saved checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

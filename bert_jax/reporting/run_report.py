@@ -4,8 +4,6 @@ These are config.json, environment.json, metrics.jsonl and samples.jsonl. What i
 out, so the page of a run in progress is the same page with less content.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

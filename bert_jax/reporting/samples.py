@@ -4,8 +4,6 @@ For a fine-tuned run the sections show confusions, scores by class, outcomes of 
 worst mistakes.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Figures of a page: SVG in the colours of the reader's theme, with exact values on hover."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

@@ -6,8 +6,6 @@ continues a study, on any engine. Editing a study adds cells and hides cells; a 
 never trained again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """The result of a study's cell: its state, costs and metrics, and its history of training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

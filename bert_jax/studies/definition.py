@@ -6,8 +6,6 @@ against the typed config before anything runs. The name of a cell is a hash of w
 editing a study adds cells and leaves others out, but never trains the same cell twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

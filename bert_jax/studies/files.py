@@ -1,7 +1,5 @@
 """Read and write the JSON files of a study; a write replaces the file in one move."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from pathlib import Path

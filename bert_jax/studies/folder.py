@@ -14,8 +14,6 @@ results.csv examples.npz curves.csv   the tables of all cells, from which report
 logs/GROUP.log  compiled/  figures/  summary.md  report.html
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

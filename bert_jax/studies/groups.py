@@ -9,8 +9,6 @@ Groups are planned once. A cell stays in its group, so that an interruption or a
 not change its numbers. Cells that an edited study adds form new groups.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

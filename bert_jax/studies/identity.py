@@ -1,7 +1,5 @@
 """The name of a run: a hash of the knobs that determine what is trained."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -6,8 +6,6 @@ also waits until other cells, whose updates its cells continue, have saved the s
 disk is full, all running workers are asked to stop.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

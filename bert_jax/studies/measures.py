@@ -1,7 +1,5 @@
 """The evaluations of a study: their checks, the cells that have them, and their metrics."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """What a dry run of a study prints: cells, groups to do, FLOPs, and hours if a speed is known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bert_jax.reporting.text_table import format_table

@@ -3,8 +3,6 @@
 No time is given before a cell of this workdir has trained.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

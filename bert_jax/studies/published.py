@@ -3,8 +3,6 @@
 Both come from published.toml next to this module.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import NamedTuple

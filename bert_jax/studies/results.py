@@ -1,7 +1,5 @@
 """The results of a study's cells, read from their folders or from tables."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -6,8 +6,6 @@ Tables have no checkpoint. So a cell is taken from tables only if they have the 
 evaluations as they are defined now.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Cells are compared with each other. If the data changed between two of them, its
 like an effect of what the study varies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -16,8 +16,6 @@ seed at several budgets may share updates. The correlation of their noise is est
 residuals, and reduces the degrees of freedom.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

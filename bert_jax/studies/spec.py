@@ -1,7 +1,5 @@
 """The types of a study: axes, budget, evaluations, comparisons and claims, and its record."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -158,7 +156,7 @@ class Study:
     """A question, and the experiment that answers it: base config, axes, seeds, evaluations."""
 
     question: str
-    base: ml_collections.ConfigDict
+    base: "ml_collections.ConfigDict"
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     evaluations: Mapping[str, Suite | Finetune]

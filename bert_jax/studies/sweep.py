@@ -1,7 +1,5 @@
 """`study sweep`: a study of some values of some knobs, without a study file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

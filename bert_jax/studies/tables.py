@@ -8,8 +8,6 @@ Reports are made from these tables. They are committed next to a study.py, and a
 their cells as finished. Parts of a study that are run separately are rows of the same tables.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -6,8 +6,6 @@ makes all its updates. Each longer cell continues the next shorter cell from the
 cell begins to decay.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

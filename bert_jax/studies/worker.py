@@ -12,8 +12,6 @@ because a process that has joined others cannot evaluate alone. Of the children,
 writes files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

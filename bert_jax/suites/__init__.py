@@ -11,8 +11,6 @@ To add a suite, write its file, then its row here. The row names the `Options` t
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Sequence
@@ -195,7 +193,7 @@ def find_row(name: str) -> SuiteRow:
     return SUITES[name]
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: "runs.TrainedModel", options: Options) -> Detailed:
     """Score a model on a suite; return its metrics, and arrays of each example's sums and counts.
 
     The metrics are nested, such as {"accuracy": 0.8, "field": {"syntax": 0.7}}. The arrays are
@@ -207,14 +205,14 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return file.score(run, options)
 
 
-def check_heads(run: runs.TrainedModel, names: Sequence[str]) -> None:
+def check_heads(run: "runs.TrainedModel", names: Sequence[str]) -> None:
     """Refuse a model that lacks a head which one of several suites needs."""
     for name in names:
         if head := SUITES[name].head:
             need_head(run, head, name)
 
 
-def need_head(run: runs.TrainedModel, head: str, suite: str) -> None:
+def need_head(run: "runs.TrainedModel", head: str, suite: str) -> None:
     """Refuse a model without the head that a suite needs."""
     if head not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"

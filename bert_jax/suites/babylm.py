@@ -20,8 +20,6 @@ All numbers are shares; the pipeline prints per cent. `macro_average` is the mea
 that the source has. To make a submission, run the pipeline on a model written by `bert-jax export`.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Callable, Sequence

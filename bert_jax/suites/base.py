@@ -1,7 +1,5 @@
 """What suites share: progress lines, standard errors, and scoring a hybrid model in both ways."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -1,7 +1,5 @@
 """Suite `blimp`: minimal pairs (Warstadt et al., 2020); the good sentence should be likelier."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator

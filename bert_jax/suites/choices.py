@@ -5,8 +5,6 @@ them at random. So the right option, if it is one of these, earns 1 / m. A model
 options are equal then has the accuracy of chance.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple

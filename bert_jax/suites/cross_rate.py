@@ -8,8 +8,6 @@ things still depend on the vocabulary. A model sees how many tokens a masked wor
 that is [UNK] is easier to predict (`unknown_words` counts such words).
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -7,8 +7,6 @@
 `embed_texts` computes vectors of texts or of their words, at the last layer or at every layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -45,7 +43,7 @@ class Forward:
     @classmethod
     def of_head(
         cls, run: runs.TrainedModel, head: str, function: Callable[[Any, Batch], Any]
-    ) -> Forward:
+    ) -> "Forward":
         """Make a `Forward` that applies `function` to the outputs of one head and the batch."""
         one_head = network.build_network(run.config, run.tokenizer.size, only=head)
         params = {part: run.params[part] for part in network.list_parts(run.config, head)}

@@ -1,7 +1,5 @@
 """The labelled data that a suite scores, whatever data the checkpoint was trained on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

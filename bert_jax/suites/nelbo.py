@@ -10,8 +10,6 @@ The text is the validation split, or a `--source`, where each passage (`texts.py
 With a source, nats per word and per character also compare models of different vocabularies.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

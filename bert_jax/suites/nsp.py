@@ -1,7 +1,5 @@
 """Suite `nsp`: next sentence prediction, on the pairs of a corpus or of a file."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from bert_jax.config import knobs

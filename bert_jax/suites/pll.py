@@ -5,8 +5,6 @@ of different vocabularies. Words are defined in `texts.py`; white space is not c
 characters.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

@@ -1,7 +1,5 @@
 """Suite `pretrain`: scores the validation split as training does; other suites use it too."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Suite `probe`: how well linear models predict labels from the frozen vectors of each layer."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from collections.abc import Sequence

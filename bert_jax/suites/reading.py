@@ -13,8 +13,6 @@ predictors too. Adding the word's own surprisal explains a share of the variance
 regressions leave. This share is the score. For eye tracking it is the mean over four measures.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

@@ -3,8 +3,6 @@
 Nothing is trained.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The suites of a fine-tuned checkpoint: its own task, a named task, or all tasks of GLUE."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ tokens that hold its characters. In vocabularies whose tokens begin with a blank
 blank before the word.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import hashlib

@@ -10,8 +10,6 @@ that has most context around it. Any other token is scored in the window where m
 it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

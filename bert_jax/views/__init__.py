@@ -1,7 +1,5 @@
 """The pages of `bert-jax inspect`, which show the inside of a model: a row of PAGES for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +37,7 @@ PAGES = {
 }
 
 
-def find_maker(page: str) -> tuple[type[OfText], Callable[..., str]]:
+def find_maker(page: str) -> "tuple[type[OfText], Callable[..., str]]":
     """Import what makes a page.
 
     The result is the class that reads and encodes texts, and a function from such a reader, rows

@@ -5,8 +5,6 @@ engine keeps no results. So a study that was begun on one engine may continue on
 engine, write its class in a file of this folder, and its row in TABLE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from bert_jax.studies.engines import local, ray, slurm

@@ -1,7 +1,5 @@
 """What all engines share: their interface, exit codes of workers, and starting a worker."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -4,8 +4,6 @@ On two cores, two processes with one core each make 1.28 times as many updates a
 two cores (measured with tiny models).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

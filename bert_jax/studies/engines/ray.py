@@ -7,8 +7,6 @@ GPU if the cluster has GPUs, else one core. `--jobs` limits how many workers run
 workdir and the environment must be the same on all nodes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -13,8 +13,6 @@ the environment must be the same on all nodes. The launcher may be stopped, and 
 node.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """What a study found: its findings, an answer in at most 60 words, and warnings."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple

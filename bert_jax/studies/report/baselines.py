@@ -1,7 +1,5 @@
 """A metric's baseline, which is reached without context, and the points that do not beat it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The best value of an axis of shares, such as masking rates, for each budget and size."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -8,8 +8,6 @@ The summary (Markdown) and the page (HTML) come from the same blocks, so they ca
 are folded on the page and left out of the summary.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +60,7 @@ class Section:
     """
 
     title: str
-    blocks: Sequence[Block] = field(default=())
+    blocks: "Sequence[Block]" = field(default=())
     detail: bool = False
 
 

@@ -6,8 +6,6 @@ The report shows the study's present state. Each figure is described once, both 
 the PNG, SVG and PDF files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from bert_jax.reporting import files as figure_files

@@ -7,8 +7,6 @@ values of single examples were recorded, the interval also covers the choice of 
 bootstrap draws the same examples for both sides of a difference.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -62,7 +60,7 @@ class Difference:
         """True if the simultaneous interval excludes 0."""
         return self.tested and (self.low > 0 or self.high < 0)
 
-    def negate(self) -> Difference:
+    def negate(self) -> "Difference":
         """Return the difference with its sign changed: the baseline minus the point."""
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
@@ -131,7 +129,7 @@ class _Values(NamedTuple):
 
 
 def _gather_values(
-    family: Family, baseline: str, metric: str, resampled: Mapping[str, Resampled]
+    family: Family, baseline: str, metric: str, resampled: "Mapping[str, Resampled]"
 ) -> _Values:
     points = [baseline, *(point for point in family.runs if point != baseline)]
     seeds = sorted({run.entry.seed for runs in family.runs.values() for run in runs})

@@ -1,7 +1,5 @@
 """The report of a study as a list of blocks: its answer first, then tables and conditions."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path

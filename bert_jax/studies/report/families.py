@@ -1,7 +1,5 @@
 """The families of a study: runs that differ only in one axis and the seed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

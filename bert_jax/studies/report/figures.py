@@ -3,8 +3,6 @@
 The functions draw_… return {name of the file: chart or matrix}, see `reporting.figures`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

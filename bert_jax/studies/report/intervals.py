@@ -1,7 +1,5 @@
 """Means over seeds, each with a t interval from its own values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The power of a study for its claims before it has run, from the spread of earlier runs."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

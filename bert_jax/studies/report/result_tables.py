@@ -1,7 +1,5 @@
 """Tables of a study: best points, differences, means, what was masked, and what is missing."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence

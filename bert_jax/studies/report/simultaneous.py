@@ -15,8 +15,6 @@ chance allows (tests of Bartlett and Cochran), each difference has the t interva
 docs/statistics.md says how often the intervals hold in simulations; the tests repeat these.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 import math

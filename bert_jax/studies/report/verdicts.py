@@ -6,8 +6,6 @@ claim that nothing differs is replicated if the interval lies within the margin,
 if it lies outside.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A study in its present state, with the points, families and means that a report asks for."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Format numbers and names for a report: means, differences, intervals and large amounts."""
 
-from __future__ import annotations
-
 import math
 
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
