@@ -20,7 +20,8 @@ WIDEST = 65_536  # numbers of a vector
 Width = Annotated[int, Meta(ge=1, le=WIDEST)]
 Remat = Literal["auto", "none", "dots", "full"]
 Dtype = Literal["auto", "float32", "bfloat16", "bfloat16_products"]
-LEAST = -3.4028234663852886e38  # the most negative float32
+# The most negative float32: next to a real score its weight is exactly 0, like that of -inf.
+LEAST = -3.4028234663852886e38
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,7 @@ devices and text stay with the config. `config.default(NAME)` is a config with a
 
 from typing import Any
 
-# The most negative float32: next to a real score its weight is exactly 0, like that of -inf.
-LEAST = -3.4028234663852886e38
+from bert_jax.config.model_knobs import LEAST
 
 GOOGLE_2018: dict[str, Any] = {
     "tokenizer.max_word_length": 200,

@@ -20,7 +20,6 @@ from bert_jax.errors import ConfigError, DataError
 BAD_ROWS = 0.01  # share of bad rows that a task which skips them may have; one row always may be
 MISPLACED = 0.1  # share of questions that may have answers elsewhere than their file says
 NEARBY = 8  # characters around an answer's place in which the answer is searched for
-MOST_OPTIONS = 1000  # of a question
 UNREADABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and half of a surrogate pair
 Log = Callable[[str], None]
 
@@ -191,8 +190,6 @@ class _Reader:
         self.task = task
         self.kind = kind
         self.is_labelled = True
-        if kind == "choice" and not labels and not task.values:
-            labels = tuple(map(str, range(MOST_OPTIONS)))
         # What a file writes for a label: the label's name, or its value.
         self.meanings = {name: number for number, name in enumerate(labels)}
         for number, value in enumerate(task.values):
@@ -311,10 +308,10 @@ class _Reader:
         return spelt
 
     def _number_label(self, where: str, label: str) -> int:
+        if self.kind == "choice" and not self.meanings and label.isdecimal():
+            return int(label)
         if label not in self.meanings:
-            allowed = ", ".join(self.meanings)
-            if len(self.meanings) >= MOST_OPTIONS:
-                allowed = "the numbers of options, from 0"
+            allowed = ", ".join(self.meanings) or "the numbers of options, from 0"
             raise BadRow(
                 where,
                 f"label {label[:80]!r} is not one of: {allowed}",
