@@ -20,7 +20,6 @@ from bert_jax.config import conditions, knobs
 from bert_jax.config.data_knobs import Law
 from bert_jax.data import hashing, pipeline
 from bert_jax.data.corpus import Prepared
-from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
 from bert_jax.evaluation.metrics import (
@@ -62,10 +61,6 @@ class Evaluator:
         self.mesh = mesh
         self.rows = inference.round_batch_size(inference.find_batch_size(config, settings), mesh)
         self.count = self.source.examples_per_epoch
-        if not self.count:
-            raise DataError(
-                "the validation split is empty", "raise --config.corpus.validation_fraction"
-            )
         self.settings = settings
         self.vocabulary = prepared.tokenizer.hash
         self.traced = self.make_inputs(settings.rate)
