@@ -3,15 +3,16 @@
 import dataclasses
 import itertools
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import tables
-from bert_jax.studies.report import power, simultaneous
+from bert_jax.studies.report import power
 from bert_jax.studies.report.view import View
+from tests.pages import check_lines
 from tests.studies.views import LOSS, NULL, TRUE, build_view, define_claims
 from tests.study_workdir import OWN_DEVIATION
 
@@ -52,27 +53,17 @@ def test_spread_is_that_of_one_run(view):
     assert found[0] == pytest.approx(found[1], rel=1e-12) != 0
 
 
-@pytest.mark.parametrize(("more_at", "times"), [(None, 1.0), (("size", "2 x 128", "2 x 64"), 2.0)])
-def test_power_follows_from_earlier_runs(view, more_at, times, tmp_path):
-    """A gain has the variance of one difference, a difference of gains that of two."""
-    claim = dataclasses.replace(TRUE, more_at=more_at)
-    (line,) = power.describe_power([claim], SIZES, [tmp_path / "none.csv", view.place.csv])
-    apart = math.sqrt(times) * find_spread(view.place.csv)
-    wanted = simultaneous.Wanted(claim.effect, families=2)
-    chance = 100 * simultaneous.find_power(3, 5, apart, wanted)
-    needed = simultaneous.count_seeds(5, apart, wanted)
-    assert f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed} (inter" in line
-
-
-def test_power_prefers_tables_that_vary_the_axis(view, tmp_path):
-    other = tmp_path / "other.csv"
+def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
+    """By a table that varies the axis, if any; a difference of gains has twice the variance."""
+    monkeypatch.chdir(tmp_path)
+    own, other, gone = (tmp_path / name for name in ("own.csv", "other.csv", "gone.csv"))
+    shutil.copy(view.place.csv, own)
     other.write_text(
         "cell,state,unit,seed,validation/mlm_loss\n"
         "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
     )
-    both, one, without, none = (
-        power.describe_power([NULL], SIZES, tables)[0]
-        for tables in ([other, view.place.csv], [view.place.csv], [other], [])
-    )
-    assert both == one != without
-    assert none.endswith("no earlier run says how far seeds lie apart")
+    larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+    lines = power.describe_power([TRUE, larger, NULL], SIZES, [gone, other, own])
+    lines += power.describe_power([NULL], SIZES, [other])
+    lines += power.describe_power([NULL], SIZES, [gone])
+    check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)
