@@ -6,6 +6,7 @@ The page and the summary of a study are in tests/studies/test_document.py.
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,17 +74,13 @@ PAGES = {  # page -> what makes it, and how often it shows the script
     "run": (make_run, 9),
     "task": (make_task, 9),
     "comparison": (make_comparison, 6),
-    **{
-        page: (lambda folder, page=page: make_view(page, folder), 2)
-        for page in ("attention", "embeddings", "generation")
-    },
+    **{page: (partial(make_view, page), 2) for page in ("attention", "embeddings", "generation")},
 }
 
 
 @pytest.mark.fault(18)
-@pytest.mark.parametrize("name", PAGES)
-def test_markup_in_texts_and_names_stays_text(name, tmp_path):
-    make, least = PAGES[name]
+@pytest.mark.parametrize(("make", "least"), PAGES.values(), ids=PAGES)
+def test_markup_in_texts_and_names_stays_text(make, least, tmp_path):
     source = make(tmp_path)
     scripts = re.findall("<script[^>]*>", source)
     assert scripts in (["<script>"], ['<script type="application/json" id="data">', "<script>"])

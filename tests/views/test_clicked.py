@@ -3,13 +3,11 @@
 Every page is opened wide and light, and slim and dark, and none of its scripts may complain.
 """
 
-import json
-
 import numpy as np
 import pytest
 
 import bert_jax
-from tests.browser import SIZES, Browser
+from tests.browser import SIZES
 from tests.views.making import CAT, DOG, FOLDER, read_data, read_weights
 
 WORDS = ["the cat , a dog .", "the dog walked", "a big red cat ?"]
@@ -25,14 +23,6 @@ pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
 @pytest.fixture(scope="module")
 def model() -> bert_jax.Model:
     return bert_jax.load(FOLDER)
-
-
-def point(browser: Browser, selector: str, right: float, down: float) -> None:
-    """Move the mouse to a place inside an element, given in shares of its size."""
-    x, y = browser.place(selector)
-    size = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
-    wide, high = browser.js(f"(b => [b.width, b.height])({size})")
-    browser.point(x + (right - 0.5) * wide, y + (down - 0.5) * high)
 
 
 def test_attention_figures_follow_clicks(browser, model, width, dark):
@@ -54,7 +44,11 @@ def test_attention_figures_follow_clicks(browser, model, width, dark):
     browser.click(".tokens.from li:nth-child(3) button")
     browser.click(".thumbnails button:nth-of-type(6)")  # the rollout to layer 2
     assert browser.texts("#said") == ["rollout to layer 2"]
-    point(browser, ".cells", 1.5 / 12, 4.5 / 12)
+    x, y = browser.place(".cells")
+    wide, high = browser.js(
+        "(c => [c.clientWidth, c.clientHeight])(document.querySelector('.cells'))"
+    )
+    browser.point(x - 4.5 / 12 * wide, y - 1.5 / 12 * high)  # the second column, the fifth row
     weight = float(f"{weights[1, 2, 4, 1]:.2g}")
     said = f"rollout to layer 2: \u2068on\u2069 5 → \u2068the\u2069 2: {weight:g}"
     assert browser.texts("#said") == [said]
