@@ -185,12 +185,16 @@ def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, 
 
     A knob that does nothing in both models is left out.
     """
-    ours, theirs = _complete(config.model), _complete(other)
-    return {
-        name: value
-        for name, value in ours.items()
-        if value != theirs[name] and _acts(name, config, other)
-    }
+    ours = _complete(config.model)
+    theirs = _complete(other)
+    swapped = dataclasses.replace(config, model=other)
+    different = {}
+    for name, value in ours.items():
+        needed = conditions.list_conditions(f"model.{name}")
+        acts = any(all(one.holds(c, "") for one in needed) for c in (config, swapped))
+        if value != theirs[name] and acts:
+            different[name] = value
+    return different
 
 
 def _complete(model: knobs.Model) -> dict[str, Any]:
@@ -206,10 +210,3 @@ def _complete(model: knobs.Model) -> dict[str, Any]:
         if values[name] is None:
             values[name] = values[source]
     return values
-
-
-def _acts(name: str, config: knobs.Config, other: knobs.Model) -> bool:
-    """Tell whether a knob of the model does anything in the config, as it is or with `other`."""
-    again = dataclasses.replace(config, model=other)
-    listed = conditions.list_conditions(f"model.{name}")
-    return any(all(one.holds(c, "") for one in listed) for c in (config, again))
