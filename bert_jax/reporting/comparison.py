@@ -282,7 +282,6 @@ def _draw_sweep(flat: Flat, metric: str) -> Markup:
         x="masking rate",
         y=format_axis_title(metric),
         ticks=[(rate, f"{100 * rate:g}{SPACE}%") for rate in sorted(rates)],
-        last=False,
         note=note,
     )
     return draw_svg(chart, about=find_meaning(metric))

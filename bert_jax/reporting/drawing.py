@@ -245,9 +245,9 @@ def _count_columns(names: Sequence[str]) -> int:
 
 
 def _format_legend(chart: Chart, series: Series) -> str:
-    """Format a line's name, with its last value if the chart shows it; may be empty."""
+    """Format a line's name, with its last value if it is a line over steps; may be empty."""
     name = textwrap.fill(series.name, LONG)
-    if chart.last:
+    if chart.x == "step":
         return f"{name} {number(series.points[-1][1], chart.percent)}".strip()
     return name
 

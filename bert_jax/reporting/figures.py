@@ -45,11 +45,10 @@ class Chart:
     percent: bool = False
     log: bool = True  # whether values that lie far apart have a logarithmic axis
     zero: bool = False  # whether the axis of values starts at 0
-    x: str = "step"  # title of the axis, with its unit
+    x: str = "step"  # title of the axis, with its unit; over steps the legend has the last values
     y: str = ""  # title of the axis of values, with its unit
     ticks: Sequence[tuple[float, str]] = ()  # places and labels on the x axis; else round numbers
     rows: Sequence[str] = ()  # names of rows; then values go to the right and x counts the rows
-    last: bool = True  # whether the legend shows the last value of each line
     mark: float | None = None
     edge: bool = False  # whether the axis follows the values, and a far baseline is only named
     note: str = ""

@@ -110,7 +110,6 @@ def _make_chart(texts: Sequence[dict[str, Any]]) -> Chart:
         zero=True,
         x="round",
         y="probability",
-        last=False,
         note="Lines are means of a round, dots its tokens.",
     )
 

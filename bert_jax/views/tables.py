@@ -36,10 +36,8 @@ def draw_lengths(run: TrainedModel) -> Markup:
         "Lengths of token vectors",
         line,
         zero=True,
-        log=False,
         x="Euclidean norm",
         y="vectors",
-        last=False,
         note=f"In {BINS} equal stretches. Shortest: {ends[0]}. Longest: {ends[1]}.",
     )
     return draw_svg(chart)

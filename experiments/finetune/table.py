@@ -154,7 +154,6 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         rows=names,
         x="",
         y="difference from the mean (percentage points)",
-        last=False,
     )
     gaps = Chart(
         "Ours less theirs: means and 95 % intervals",
@@ -163,7 +162,6 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         rows=names,
         x="",
         y="difference (percentage points)",
-        last=False,
     )
     files.write_figures(HERE / "figure", [seeds, gaps], columns=2, kinds=("png",))
 

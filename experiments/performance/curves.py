@@ -110,7 +110,6 @@ def draw(rows: list[dict[str, str]]) -> None:
                 x=axis,
                 y="least time of an update (ms)",
                 ticks=[(x, f"{x:g}") for x, _ in points],
-                last=False,
             )
         )
     measured = [figure for figure in figures if figure.series[0].points]

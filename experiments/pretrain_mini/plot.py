@@ -49,7 +49,6 @@ for metric, title, y, models, baseline in PANELS:
             x="million tokens, 0: untrained",
             y=y,
             ticks=ticks,
-            last=False,
         )
     )
 files.write_figures(HERE / "curves", charts, columns=2, kinds=("png",))

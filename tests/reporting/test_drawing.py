@@ -84,7 +84,7 @@ CHARTS = {
     "a gap, and dots where no line goes": Chart("t", [Series("s", HOLES)]),
     **{
         f"baseline {level}, {'rows' if rows else 'line'}": rise(
-            1.0, baselines=[("b", level), ("", math.nan)], rows=rows, edge=True, last=False
+            1.0, baselines=[("b", level), ("", math.nan)], rows=rows, edge=True
         )
         for level in (60.0, -60.0, 1.5)
         for rows in ((), ("a", "b"))

@@ -92,11 +92,9 @@ class Best:
             f"Best {self.axis.words} by {find_title(self.metric)}",
             series,
             percent=True,
-            log=False,
             x=f"{self.spent}, logarithmic",
             y=f"best {self.axis.words}",
             ticks=[(math.log10(amount), format_large(amount)) for amount in amounts],
-            last=False,
             note=f"Vertices of parabolas over the logit, with 95{SPACE}% intervals. Nothing is "
             "drawn where the vertex lies beyond the values that were tried.",
         )

@@ -54,7 +54,7 @@ def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options:
     else:
         options["rows"] = axis.labels
     x = f"{axis.title}, logarithmic" if _is_logarithmic(axis) else axis.title
-    return Chart(title, series, last=False, x=x, edge=True, **options)
+    return Chart(title, series, x=x, edge=True, **options)
 
 
 def _place_points(axis: Axis) -> dict[str, float]:
