@@ -273,7 +273,7 @@ def _draw_line(axes: Axes, chart: Chart, series: Series) -> list[Reading]:
 
     The line has a gap where a value is missing.
     """
-    colour = LIGHT[series.tone]
+    colour = LIGHT[series.colour]
     axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
     band = _split_intervals(series.band)
     band = band[:, :: max(1, band.shape[1] // MOST)]
@@ -311,7 +311,7 @@ def _split_intervals(intervals: Intervals) -> np.ndarray:
 
 def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> list[Reading]:
     """Draw a series in a chart of rows, lower by `shift`; return (x, y, text) of each value."""
-    colour = LIGHT[series.tone]
+    colour = LIGHT[series.colour]
     rows, low, high = _split_intervals(series.whiskers)
     axes.hlines(rows + shift, low, high, color=colour, **WHISKER)
     means = [(row, value) for row, value in series.points if is_drawable(value)]

@@ -23,16 +23,11 @@ class Series:
 
     name: str
     points: Points
-    colour: int | str = 1  # 1 to 6 of the page's palette, or a name of the palette
+    colour: str = "c1"  # a name of the palette
     faint: bool = False  # for noisy values
     band: Intervals = ()
     whiskers: Intervals = ()
     dots: Points = ()  # the single values that a point is the mean of
-
-    @property
-    def tone(self) -> str:
-        """The name of the line's colour in the palette."""
-        return f"c{self.colour}" if isinstance(self.colour, int) else self.colour
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,13 @@ def draw_learned(run: RunRecord, name: str) -> Markup:
     series, levels = [], []
     evaluated = [suite for suite in run.list_suites() if f"eval/{suite}/{name}" in run.curves]
     if points := run.curves.get(f"train/{name}"):
-        series.append(Series("training", points, 1, faint=bool(evaluated)))
-    for colour, suite in enumerate(evaluated):
+        series.append(Series("training", points, faint=bool(evaluated)))
+    for i, suite in enumerate(evaluated):
         key = f"eval/{suite}/{name}"
         low = dict(run.curves.get(f"{key}_low", []))
         high = dict(run.curves.get(f"{key}_high", []))
         band = [(step, low[step], high[step]) for step in sorted(low.keys() & high.keys())]
-        series.append(Series(suite, run.curves[key], 2 + colour % 4, band=band))
+        series.append(Series(suite, run.curves[key], f"c{2 + i % 4}", band=band))
     for suite in evaluated or [""]:
         if level := run.find_baseline(suite, name):
             levels.append((level[0].removeprefix("the "), level[1]))

@@ -100,7 +100,7 @@ def _make_chart(texts: Sequence[dict[str, Any]]) -> Chart:
             Series(
                 f"text {number}" if len(texts) > 1 else "mean of the round",
                 [(step, float(np.mean(each))) for step, each in enumerate(chances, 1)],
-                colour=number,
+                colour=f"c{number}",
                 dots=[(step, chance) for step, each in enumerate(chances, 1) for chance in each],
             )
         )

@@ -149,7 +149,7 @@ def _figure(rows: list[dict[str, Any]]) -> None:
     names = [f"{row['task']} ({row['metric']})" for row in rows]
     seeds = Chart(
         "Each seed, less the mean of all",
-        [Series("bert_jax", points["ours"], 1), Series("transformers", points["theirs"], 2)],
+        [Series("bert_jax", points["ours"]), Series("transformers", points["theirs"], "c2")],
         baselines=[("", 0.0)],
         rows=names,
         x="",

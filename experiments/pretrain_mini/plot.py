@@ -43,7 +43,10 @@ for metric, title, y, models, baseline in PANELS:
     charts.append(
         Chart(
             title,
-            [Series(model, curve(model, metric), 1 + MODELS.index(model)) for model in models],
+            [
+                Series(model, curve(model, metric), f"c{1 + MODELS.index(model)}")
+                for model in models
+            ],
             baselines=[(baseline, value) for value in level],
             percent=is_share(metric),
             x="million tokens, 0: untrained",

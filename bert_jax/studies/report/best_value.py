@@ -87,7 +87,7 @@ class Best:
             known = [optimum for optimum in line if optimum.inside]
             points = [(math.log10(o.budget), o.value) for o in known]
             whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
-            series.append(Series(name, points, 1 + i % 5, whiskers=whiskers))
+            series.append(Series(name, points, f"c{1 + i % 5}", whiskers=whiskers))
         chart = Chart(
             f"Best {self.axis.words} by {find_title(self.metric)}",
             series,

@@ -94,7 +94,8 @@ def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value)
             if mean.n > 1:
                 whiskers.append((at[label], mean.low, mean.high))
                 dots += [(at[label], single) for single in find_values(runs, value)]
-        lines.append(Series(name, points, 1 + i % COLOURS, whiskers=whiskers, dots=dots))
+        colour = f"c{1 + i % COLOURS}"
+        lines.append(Series(name, points, colour, whiskers=whiskers, dots=dots))
     return lines
 
 
