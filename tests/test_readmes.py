@@ -24,7 +24,7 @@ from tests.texts import ROOT
 
 PAGES = ("README.md", "configs/README.md", "experiments/README.md", "CONTRIBUTING.md")
 PAGES += tuple(sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("experiments/*/README.md")))
-MARK = re.compile(r"#\s*(?P<time>\d[\d.]* (?:min|h)\b.*)|#\s*(?P<needs>needs .*)")
+MARK = re.compile(r"#\s*(\d[\d.]* (?:min|h)\b|needs )")
 PROGRAMS = ("bert-jax", "python", "make", "git", "echo", "mkdir", "pip", "cd", "time", "taskset")
 PROGRAMS += ("$TORCH",)
 NOTEBOOKS = ("student", "researcher", "engineer")
@@ -44,11 +44,10 @@ for output in (output for cell in book.cells for output in cell.get("outputs", (
 
 
 class Command(NamedTuple):
-    """A command of a page."""
+    """A command of a page, and the beginning of its comment if that is its time or "needs"."""
 
     words: str
-    time: str = ""
-    needs: str = ""
+    mark: str = ""
 
 
 def list_blocks(page: str, language: str = "") -> list[str]:
@@ -64,13 +63,13 @@ def list_commands(page: str) -> list[Command]:
     for block in list_blocks(page):
         if block.startswith("$ "):
             continue
-        marked: dict[str, str] = {}
+        marked = ""
         for line in block.replace("\\\n", " ").splitlines():
             words, _, comment = line.partition(" #") if not line.startswith("#") else ("", "", line)
             match = MARK.search(f"#{comment.removeprefix('#')}")
-            mark = {key: value or "" for key, value in match.groupdict().items()} if match else {}
+            mark = match[1] if match else ""
             if words.strip():
-                found.append(Command(words.strip(), **(mark or marked)))
+                found.append(Command(words.strip(), mark or marked))
             elif mark:
                 marked = mark
     return [command for command in found if "…" not in command.words]
@@ -139,7 +138,6 @@ def test_page_has_commands_that_are_read(page):
     for command in list_commands(page):
         words = re.sub(r"^(\w+=(\$\(.*\)|\S+)\s*)+", "", command.words).split()  # NAME=VALUE
         assert not words or words[0] in PROGRAMS, command
-        assert not (command.time and command.needs)
 
 
 @pytest.mark.slow
@@ -148,10 +146,10 @@ def test_page_has_commands_that_are_read(page):
 def test_page_commands_run_as_printed(page, demo):
     folder = "."
     for command in list_commands(page):
-        words = "" if command.needs else command.words
-        if command.time:
+        words = command.words
+        if command.mark:
             long = re.search(r"bert-jax (train|study run|study sweep) ", words)
-            words = f"{words} --dry-run" if long else ""
+            words = f"{words} --dry-run" if long and command.mark != "needs " else ""
         if words.startswith("cd "):
             folder = words.removeprefix("cd ")
         elif words:
