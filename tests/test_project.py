@@ -66,12 +66,3 @@ def test_version_is_the_same_everywhere():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert newest is not None
     assert newest[1] == cited["version"] == bert_jax.__version__
-
-
-def test_commit_checks_call_what_make_lint_calls():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    lint = MAKEFILE.partition("\nlint:")[2].partition("\n\n")[0]
-    entries = {hook["id"]: hook["entry"].removeprefix(".venv/bin/") for hook in hooks}
-    assert f"$(BIN)/{entries['docstrings']}" in lint
-    for tool in ("format", "lint"):
-        assert "$(BIN)/" + " ".join(entries[tool].split()[:2]) in lint
