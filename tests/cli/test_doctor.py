@@ -107,7 +107,6 @@ def test_doctor_answers_without_jax():
         ("devices", {"error": "no backend", "backend": None}, "jax finds no device: no backend"),
         ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
         ("environment", {"JAX_ENABLE_X64": "TRUE"}, "JAX_ENABLE_X64=TRUE: 64-bit numbers"),
-        ("environment", {"XLA_FLAGS": "--x_ONEDNN=1"}, "oneDNN fails to compile"),
     ],
 )
 def test_trouble_is_reported(place, value, warning):

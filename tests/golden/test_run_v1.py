@@ -35,10 +35,6 @@ def read_lines(folder: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def test_run_v1_has_at_most_500_000_bytes():
-    assert sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) <= 500_000
-
-
 def test_old_run_and_its_export_have_its_scores(old, capfd):
     written = read_lines(FOLDER)[8]
     assert cli.execute(["export", "--model=run", "--output=exported"]) == 0
