@@ -1,7 +1,8 @@
-"""Corpora small enough to check by hand, in memory or on disk."""
+"""Corpora small enough to check by hand, in memory."""
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from bert_jax.data.pipeline import TextStream
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
-ARRAYS = ("tokens", "sentence_ends", "document_ends")
 
 
 def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Split:
@@ -43,6 +43,15 @@ def random_documents(
     ]
 
 
+def list_documents(split: Split) -> list[list[list[int]]]:
+    """The tokens of each sentence of each document."""
+    ends = [0, *split.sentence_ends.tolist()]
+    tokens = split.tokens.tolist()
+    sentences = [tokens[a:b] for a, b in itertools.pairwise(ends)]
+    edges = [0, *split.document_ends.tolist()]
+    return [sentences[a:b] for a, b in itertools.pairwise(edges)]
+
+
 def joined(parts: Sequence[Split]) -> Split:
     """Documents of several parts, one part after the other."""
     found = Split(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -55,9 +64,7 @@ def joined(parts: Sequence[Split]) -> Split:
     return found
 
 
-def prepared(
-    folder: Path, shards: Sequence[Split], on_disk: bool = False, **splits: Sequence[Split]
-) -> Prepared:
+def prepared(folder: Path, shards: Sequence[Split], **splits: Sequence[Split]) -> Prepared:
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a
     word.
     """
@@ -66,18 +73,8 @@ def prepared(
     continuation[:FIRST] = False
     parts = {"train": shards, "validation": (), **splits}
     found = {name: joined(of) for name, of in parts.items()}
-    if on_disk:
-        found = {name: map_split(folder / name, split) for name, split in found.items()}
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
     return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
-
-
-def map_split(folder: Path, split: Split) -> Split:
-    """Write the arrays of a split, and map them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ARRAYS:
-        np.save(folder / f"{name}.npy", getattr(split, name))
-    return Split(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
 
 
 def config(**overrides: Any) -> knobs.Config:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import random
 import types
 from collections.abc import Callable, Sequence
@@ -51,12 +50,6 @@ class Text:
     @property
     def vocabulary(self) -> int:
         return len(self.continues)
-
-    def documents(self) -> list[list[list[int]]]:
-        ends = [0, *self.split.sentence_ends.tolist()]
-        sentences = [self.split.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)]
-        edges = [0, *self.split.document_ends.tolist()]
-        return [sentences[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def text_of(structure: Sequence[Split], continues: np.ndarray) -> Text:
@@ -132,8 +125,9 @@ def theirs(text: Text, case: Case, seed: int = 1) -> Finished:
     rng = random.Random(seed)
     continues = set(np.flatnonzero(text.continues).tolist()) if case.words else None
     masks = published.Masks(case.rate, case.most, text.vocabulary, SPECIAL, continues)
+    documents = corpora.list_documents(text.split)
     copies = [
-        published.instances(text.documents(), case.length, 0.1, masks, rng, case.mode)
+        published.instances(documents, case.length, 0.1, masks, rng, case.mode)
         for _ in range(case.passes)
     ]
     rows = [(epoch, one) for epoch in range(case.epochs) for one in copies[epoch % case.passes]]
@@ -177,7 +171,7 @@ def ours(folder: Path, text: Text, case: Case) -> Finished:
         "masking__dupe_factor": case.passes if case.static else 0,
     }
     config = corpora.config(**settings)
-    prepared = corpora.prepared(folder, [text.split], on_disk=True)
+    prepared = corpora.prepared(folder, [text.split])
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = pipeline.TextStream(
         dataclasses.replace(prepared, tokenizer=tokenizer), "train", config

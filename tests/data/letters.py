@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.data import tokenizer
+from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features, encode_examples
+from bert_jax.data.tokenizer import Tokenizer
 
 LETTERS = "abcdefghij"
 PIECES = [*LETTERS, *("##" + c for c in LETTERS), "cafe", "##de", "字", ".", "-", "ᄒ", "##ᅡ", "##ᆫ"]
 
 
-def make_tokenizer() -> tokenizer.Tokenizer:
-    """Return the WordPiece tokenizer of a vocab.txt with these pieces."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "vocab.txt"
-        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
-        file.write_text("".join(f"{piece}\n" for piece in pieces))
-        return tokenizer.load_tokenizer(file)
-
-
-TOKENIZER = make_tokenizer()
+TOKENIZER = Tokenizer(build_wordpiece([*SPECIALS, *PIECES]))
 SPECIAL = TOKENIZER.special
 
 WORD = st.text(LETTERS, min_size=1, max_size=4)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import random
 from pathlib import Path
 
 from bert_jax.config import knobs
 from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
+from tests import corpora
 
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
 Documents = list[list[str]]
@@ -57,18 +56,11 @@ def run(folder: Path, **options) -> Prepared:
 
 def read_split(prepared: Prepared, name: str) -> Documents:
     """The documents of a split, as text."""
-    split = prepared.splits[name]
-    ends = [0, *split.sentence_ends.tolist()]
-    tokens = split.tokens.tolist()
-    sentences = [prepared.tokenizer.decode(tokens[a:b]) for a, b in itertools.pairwise(ends)]
-    edges = [0, *split.document_ends.tolist()]
-    return [sentences[a:b] for a, b in itertools.pairwise(edges)]
+    found = corpora.list_documents(prepared.splits[name])
+    return [[prepared.tokenizer.decode(ids) for ids in document] for document in found]
 
 
-def digest_files(folder: Path) -> dict[str, str]:
+def digest_files(folder: Path) -> dict[Path, int]:
     """The digest of every file of a folder."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    }
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder): hash(file.read_bytes()) for file in files}
