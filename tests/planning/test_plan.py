@@ -97,9 +97,6 @@ def test_table_has_every_number_of_the_report():
     assert "smaller: --config.optim.accumulation=2" in table
 
 
-# --- targets --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "extra"), [("v5e:2x4", "tpu"), ("h100x8", "cuda")])
 def test_compiler_that_is_not_installed_is_named(name, extra, monkeypatch):
     monkeypatch.setattr(targets.sys, "version_info", (3, 11))
