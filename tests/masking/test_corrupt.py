@@ -1,4 +1,4 @@
-"""Corruption against a plain loop over the examples, and its shares against chance."""
+"""Corruption against a plain loop over the examples, nested masks, and views that are disjoint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ from bert_jax.errors import DivergedError
 from bert_jax.masking import draws, quotas, units
 from bert_jax.training.ledger import Ledger
 from tests import toy
-from tests.masking.by_hand import (
-    BATCHES,
-    equal_rows,
-    list_units,
-    mark,
-    repeat_views,
-    take_as_the_original,
-    take_fairly,
-)
+from tests.masking import by_hand
 
 MASK_ONLY = (1.0, 0.0, 0.0)
 RATES = (0.02, 0.15, 0.3, 0.5, 0.8, 1.0)
@@ -50,7 +42,7 @@ def corrupt_by_hand(b, settings: Masking, seed: int):
     )
     words = toy.rounding_draws(b, seed)
     first, second = [], []
-    for row, slot, found_units in list_units(b, scores):
+    for row, slot, found_units in by_hand.list_units(b, scores):
         available = len([*chain(*found_units)])
         length = available
         if settings.count == "all":
@@ -61,11 +53,12 @@ def corrupt_by_hand(b, settings: Masking, seed: int):
                 rate = settings.rate
             quota = min(available, toy.quota(length, rate, settings.rounding, words[row, slot]))
             if settings.overflow == "skip":
-                taken = take_as_the_original(taken, quota)
+                taken = by_hand.take_as_the_original(taken, quota)
             else:
-                taken = [u for u in take_fairly(found_units, quota, boundary[row]) if u in taken]
+                fair = by_hand.take_fairly(found_units, quota, boundary[row])
+                taken = [unit for unit in fair if unit in taken]
             found.append((row, taken))
-    hit, predicted = mark(b, first), mark(b, second)
+    hit, predicted = by_hand.mark(b, first), by_hand.mark(b, second)
     ids = np.arange(toy.VOCAB)
     if settings.random_from == "regular":
         ids = ids[len(toy.SPECIAL) :]
@@ -79,7 +72,7 @@ def corrupt_by_hand(b, settings: Masking, seed: int):
     return inputs, hit, predicted
 
 
-@given(BATCHES, SETTINGS, st.integers(0, 2**31))
+@given(by_hand.BATCHES, SETTINGS, st.integers(0, 2**31))
 def test_corrupt_batch_is_the_plain_loop(b, settings, seed):
     out, ledger = toy.mask(b, settings, seed)
     inputs, hit, predicted = corrupt_by_hand(b, settings, seed)
@@ -99,7 +92,7 @@ def test_corrupt_batch_is_the_plain_loop(b, settings, seed):
 
 
 @given(
-    BATCHES,
+    by_hand.BATCHES,
     st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5),
     st.sampled_from([0.0, -0.7]),
     st.integers(0, 2**31),
@@ -121,55 +114,8 @@ def test_corrupt_batch_nests_masks_over_rates(b, grid, power, seed):
         before, inputs = hit, out["inputs"]
 
 
-@given(BATCHES, st.permutations(range(3)), st.sampled_from(["fair", "skip"]))
-def test_corrupt_batch_ignores_the_batch_around(b, order, overflow):
-    settings = Masking(rate=0.3, unit="word", overflow=overflow)
-    whole, _ = toy.mask(b, settings)
-    part, _ = toy.mask({key: value[order] for key, value in b.items()}, settings)
-    np.testing.assert_array_equal(part["inputs"], whole["inputs"][order])
-
-
-# --- shares ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("split", [(0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (0.0, 0.2, 0.8)])
-def test_corrupt_batch_replaces_by_the_shares(split):
-    """Counted from the tokens: a random token is the true token or [MASK] once in VOCAB."""
-    b = toy.batch(512, 64, seed=7)
-    out, ledger = toy.mask(b, Masking(rate=0.4, replace=split), seed=11)
-    hit = toy.chosen(out)
-    n = int(hit.sum())
-    shares = {
-        (out["inputs"][hit] == toy.SPECIAL.mask).mean(): split[0] + split[1] / toy.VOCAB,
-        (out["inputs"][hit] == b["tokens"][hit]).mean(): split[2] + split[1] / toy.VOCAB,
-    }
-    names = ("mask_token_fraction", "random_fraction", "kept_fraction")
-    shares |= {ledger[name][0] / n: share for name, share in zip(names, split, strict=True)}
-    for found, share in shares.items():
-        assert abs(found - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
-
-
-@pytest.mark.parametrize(("rate", "nearest"), [(0.15, 4), (0.40, 12)])
-def test_corrupt_batch_masks_short_rows_at_the_rate(rate, nearest):
-    """Of 29 tokens: 15 % to the nearest is 13.8 %, and unbiased it is 15 %."""
-    b = equal_rows(5_000, 31)
-    found = []
-    for rounding in ("unbiased", "nearest"):
-        selected, eligible = toy.mask(b, Masking(rate=rate, rounding=rounding))[1][
-            "masked_fraction"
-        ]
-        found.append(selected / eligible)
-    error = 0.5 / 29 / math.sqrt(5_000)  # at most, of a mean whose quotas are off by a draw
-    assert abs(found[0] - rate) < 4.5 * error
-    assert found[1] == pytest.approx(nearest / 29)
-    assert abs(found[1] - rate) > 10 * error
-
-
-# --- views ----------------------------------------------------------------------------------------
-
-
 @given(
-    BATCHES,
+    by_hand.BATCHES,
     st.sampled_from([((0.15, 0.4), "unbiased"), ((0.2, 0.25), "nearest")]),
     st.integers(0, 2**31),
 )
@@ -178,7 +124,7 @@ def test_corrupt_batch_makes_views_disjoint(b, rule, seed):
     pair, rounding = rule
     settings = Masking(rate=pair[0], prediction_rate=pair[1], replace=MASK_ONLY, rounding=rounding)
     count = math.ceil(pair[1] / pair[0])
-    out, ledger = toy.mask(repeat_views(b, count), settings, seed)
+    out, ledger = toy.mask(by_hand.repeat_views(b, count), settings, seed)
     hits = toy.chosen(out).reshape(3, count, -1)
     np.testing.assert_array_equal(out["inputs"].reshape(hits.shape) == toy.SPECIAL.mask, hits)
     assert hits.sum(1).max() <= 1
@@ -197,7 +143,7 @@ def test_corrupt_batch_makes_views_disjoint(b, rule, seed):
 
 def test_ledger_stops_views_that_repeat():
     settings = Masking(rate=0.2, prediction_rate=0.4)
-    b = repeat_views(toy.batch(16, 24), 2)
+    b = by_hand.repeat_views(toy.batch(16, 24), 2)
     b["views"][:4] = 0
     with pytest.raises(DivergedError, match=r"tokens selected in all views sum to"):
         Ledger(settings).add(toy.mask(b, settings)[1], 0.2, 32, 1)

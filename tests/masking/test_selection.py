@@ -1,5 +1,5 @@
 """Selection of whole units: exact in a row of 65,535 tokens, where 32 bits only just suffice.
-Selection by weights: the order of units, its distribution, and where weights end.
+Selection by weights: the order of units, its distribution, and weights that are equal.
 
 That rules select what the loops of `by_hand.py` do, and views their slices, is in test_corrupt.py.
 """
@@ -69,21 +69,6 @@ def test_sort_units_draws_exponential_times():
     assert np.abs(np.exp(-times[inside].astype(np.float64)) - later).max() < 3e-5
     last = np.asarray(selection._draw_times(np.arange(2**32 - 2**20, 2**32, 64, dtype=np.uint32)))
     assert last.mean() == pytest.approx(np.log(4096) + 1, rel=1e-3)
-
-
-@given(BATCHES, st.sampled_from([-1.0, -0.5, 0.5]))
-def test_unit_scales_are_means_of_token_weights(b, power):
-    found = weighted(b, power)["unit_scales"]
-    for row, (tokens, unit_ids) in enumerate(zip(b["tokens"], b["unit_ids"], strict=True)):
-        for column in range(32):
-            own = tokens[unit_ids == column]
-            expected = np.mean((COUNTS[own] / COUNTS.sum()) ** power) if len(own) else 0
-            assert found[row, column] * expected == pytest.approx(float(len(own) > 0), rel=1e-6)
-
-
-def test_frequency_weights_of_unseen_tokens():
-    weights = units.frequency_weights(np.array([0, 1, 7]), -1.0)
-    np.testing.assert_allclose(weights, [8, 8, 8 / 7])
 
 
 @given(BATCHES, st.sampled_from([0.15, 0.4]), st.sampled_from(["fair", "skip"]))
