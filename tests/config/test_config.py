@@ -22,9 +22,6 @@ def override(*changes: tuple[str, str]):
     return tree
 
 
-# --- entries --------------------------------------------------------------------------------------
-
-
 def test_entries_are_added_deleted_and_replaced():
     """What an entry does not say is the default."""
     added = {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
@@ -37,19 +34,6 @@ def test_entries_are_added_deleted_and_replaced():
     tree.evals = {"other": {"rate": 0.4}}
     tree.checkpoints.best = ""
     assert config.resolve(tree).evals == {"other": knobs.Eval(rate=0.4)}
-
-
-def test_configs_share_no_section():
-    one = knobs.Config()
-    one.objectives["mlm"] = knobs.Objective(weight=7.0)
-    one.evals["other"] = knobs.Eval()
-    one.task.files["train"] = "x.tsv"
-    usual = knobs.Config()
-    assert (usual.objectives["mlm"].weight, [*usual.evals]) == (None, ["validation"])
-    assert usual.task.files == {}
-
-
-# --- values that follow ---------------------------------------------------------------------------
 
 
 def test_pairs_none_drops_what_belongs_to_nsp(caplog):
@@ -76,9 +60,6 @@ def test_command_line_resets_what_it_replaces():
     config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
     with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
         config.resolve(tree)
-
-
-# --- knobs that a preset or a model has set -------------------------------------------------------
 
 
 def test_preset_values_count_as_defaults():
@@ -130,18 +111,12 @@ def test_point_replaces_what_the_base_has():
     assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 def test_ablations_take_numbers_and_a_size():
     """Their values by default are frozen by tests/net, and so are refusals."""
     found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:masking_rate,0.25,mini"))
     assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
     found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:views,0.15,0.45"))
     assert (found.batch_size % 3, found.masking.prediction_rate) == (0, 0.45)
-
-
-# --- resume ---------------------------------------------------------------------------------------
 
 
 def test_differences_name_every_changed_path():

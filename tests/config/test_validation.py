@@ -5,6 +5,7 @@ The commonest rules are held by tests/net/transcripts/train_config.txt.
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -18,6 +19,8 @@ ALONE = {"pairs": "none"}
 GENERATOR = REPLACED | MASK_ONLY | {"objectives.replaced.generator": 0.25}
 VIEWS = {"masking.prediction_rate": 0.4}
 RULES = [  # settings, and what is said of them
+    ({"masking.rate": "0.4"}, "config.masking.rate must be float, got '0.4'"),
+    ({"optim.clip_norm": math.inf}, "must be float, got inf"),
     ({"init_from": "run", "init_fresh_layers": 13}, "exceeds model.layers = 12"),
     ({"tokenizer.kind": "bpe", "tokenizer.vocab_size": 261}, "no piece of two bytes"),
     (CLASSIFY | {"task.values": ("0",)}, "1 and objectives.classify.labels 2 entries"),
