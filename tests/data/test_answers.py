@@ -1,5 +1,6 @@
-"""From outputs back to predictions: run_squad.py's search told as loops, and answers that come back
-as they were.
+"""From outputs back to predictions: run_squad.py's search told as loops, and words that were cut.
+
+Other kinds are compared with transformers in tests/predictors/test_labelled.py.
 """
 
 from __future__ import annotations
@@ -108,47 +109,9 @@ def test_decode_span_answers_as_run_squad(questions, length, stride, settings, m
         assert (span.text, span.start, span.end) == chosen
 
 
-@given(
-    st.lists(st.lists(WORD, max_size=25), min_size=1, max_size=4),
-    st.integers(8, 14),
-    STRIDES,
-    st.integers(0, 99),
-)
-def test_decode_tag_takes_the_window_that_answers(sentences, length, stride, seed):
-    random = np.random.default_rng(seed)
-    truth = [tuple(random.integers(0, 4, len(words)).tolist()) for words in sentences]
-    examples = [
-        make_example(i, words=tuple(words), label=tags)
-        for i, (words, tags) in enumerate(zip(sentences, truth, strict=True))
-    ]
-    found = encode(examples, "tag", length, stride_as=stride[0], stride=stride[1])
-    outputs = []
-    for row, count in enumerate(found.lengths):
-        logits = random.normal(size=(count, 4)) * 50  # what a window has no say in is noise
-        for token, tag in enumerate(row_of(found, "tags", row)):
-            if tag >= 0:
-                logits[token] = np.eye(4)[tag]
-        outputs.append(logits)
-    assert decode("tag", found, examples, outputs) == truth
-
-
 def test_decode_tag_marks_words_that_were_cut():
     one = make_example(words=("a",) * 9)
     outputs = [np.tile([0.0, 0.0, 1.0], (6, 1))]
     made = decode("tag", encode([one], "tag", 6, long="cut"), [one], outputs)
     assert made == [(2, 2, 2, 2, -1, -1, -1, -1, -1)]
     json.dumps(made)
-
-
-def test_decode_gives_probabilities_and_numbers():
-    texts = [make_example(text="a"), make_example(text="b")]
-    logits = [np.log([0.1, 0.9]), np.array([1000.0, 1000.0], np.float32)]
-    made = decode("classify", encode(texts, "classify"), texts, logits)
-    np.testing.assert_allclose(made, [[0.1, 0.9], [0.5, 0.5]])
-    numbers = [np.array([1.5], np.float32), np.array([-2.0])]
-    assert decode("regress", encode(texts, "regress"), texts, numbers) == [1.5, -2.0]
-    asked = [make_example(text="a", options=options) for options in (("b", "c", "d"), ("b", "c"))]
-    logits = [np.log([0.5, 0.2, 0.3]), np.array([0.0, 0.0, 9.0])]  # the last is no option
-    made = decode("choice", encode(asked, "choice"), asked, logits)
-    np.testing.assert_allclose(made[0], [0.5, 0.2, 0.3])
-    np.testing.assert_allclose(made[1], [0.5, 0.5])

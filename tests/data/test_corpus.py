@@ -59,69 +59,22 @@ def test_another_vocabulary_is_refused(folder):
         corpus.open_corpus(folder)
 
 
-def test_a_corpus_is_found_by_its_whole_fingerprint(folder):
-    settings = knobs.Corpus(cache=str(folder.parent))
-    mark = corpus.read_manifest(folder).fingerprint
-    found = corpus.find_prepared(settings, mark)
-    assert found is not None
-    assert found.folder == folder
-    assert corpus.find_prepared(settings, mark[:16] + "0" * 48) is None
-    assert corpus.find_prepared(settings, "0" * 64) is None
-
-
-# --- the fingerprint ------------------------------------------------------------------------------
-
-
-SHAPING = {  # knobs that shape a corpus, each with another value
-    "corpus": {
-        "text_field": "body",
-        "split": "test",
-        "sentences": "split",
-        "language": "de",
-        "deduplicate": False,
-        "validation_fraction": 0.2,
-    },
-    "tokenizer": {"vocab_size": 20, "lowercase": False, "max_word_length": 9},
-}
-FREE = {
-    "corpus": {"cache": "elsewhere", "workers": 7, "tfds_dir": "x", "revision": "x"},
-    "tokenizer": {"max_word_length": 200, "kind": "wordpiece"},  # what a trained one has
+NAMES = {  # by the vocabulary: one that is given, or trained
+    "given": "61e87f2f5630b5ee8d6f754e68837d2b8795327aa1a99f3041e5c001d405c275",
+    "wordpiece": "9b75f506125d4be444f8072f8ce2b059acb4d4cbd51d1f79a937505e6e45799a",
+    "bpe": "328035f5d8be3cb1107f7a052d812e590c3443d2806f0993461d6d60fe232ac3",
 }
 
 
-def test_fingerprint_changes_with_what_shapes_it(tmp_path):
-    small.write_text(tmp_path / "in", small.make_documents(3))
-    base = small.configure(tmp_path)
-
-    def fingerprint(part: str, knob: str, value: object) -> str:
-        values = dataclasses.replace(getattr(base, part), **{knob: value})
-        return corpus.fingerprint_corpus(dataclasses.replace(base, **{part: values}), tmp_path)
-
-    names = [corpus.fingerprint_corpus(base, tmp_path)]
-    names += [fingerprint(part, *change) for part in SHAPING for change in SHAPING[part].items()]
-    assert len(set(names)) == len(names) == 10
-    for part, changes in FREE.items():
-        assert {fingerprint(part, *change) for change in changes.items()} == {names[0]}, part
-
-
-def test_fingerprint_goes_by_the_text_not_its_place(tmp_path):
-    small.write_text(tmp_path / "in", small.make_documents(3))
-    name = corpus.fingerprint_corpus(small.configure(tmp_path), tmp_path)
-    (tmp_path / "in").rename(tmp_path / "moved")
-    moved = small.configure(tmp_path, path=str(tmp_path / "moved"))
-    assert corpus.fingerprint_corpus(moved, tmp_path) == name
-    small.write_text(tmp_path / "moved", small.make_documents(4))
-    assert corpus.fingerprint_corpus(moved, tmp_path) != name
-
-
-def test_names_in_records_stay_valid(tmp_path):
-    """The formula is part of what committed records name."""
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_in_records_stay_valid(tmp_path, kind):
+    """The formula is part of what committed records name: each knob that shapes a corpus."""
     (tmp_path / "vocab.txt").write_text("\n".join([*tokenizers.SPECIALS, "a", "b"]))
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("a b\n")
+    small.write(tmp_path / "in" / "a.txt", "a b\n")
     chosen = small.configure(tmp_path, vocabulary=str(tmp_path / "vocab.txt"))
+    if kind != "given":
+        chosen = dataclasses.replace(chosen, tokenizer=knobs.Tokenizer(kind=kind))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("importlib.metadata.version", lambda name: "1.0")
         patch.setattr("unicodedata.unidata_version", "15.0.0")
-        found = corpus.fingerprint_corpus(chosen, tmp_path)
-    assert found == "61e87f2f5630b5ee8d6f754e68837d2b8795327aa1a99f3041e5c001d405c275"
+        assert corpus.fingerprint_corpus(chosen, tmp_path) == NAMES[kind]

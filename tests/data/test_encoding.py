@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encoding, tokenizer
-
-SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
-
-
-def test_join_rows_puts_two_separators_between():
-    flat = encoding.join_rows(TwoSeparators(*SPECIAL), [[([5], [6]), ([7], None)], [([8], [])]])
-    assert flat["tokens"].tolist() == [2, 5, 3, 3, 6, 3, 2, 7, 3, 2, 8, 3, 3, 3]
-    assert flat["type_ids"].tolist() == [0] * 14
-    assert flat["segment_ids"].tolist() == [1] * 6 + [2] * 3 + [1] * 5
-    assert flat["positions"].tolist() == [*range(6), *range(3), *range(5)]
-    assert flat["offsets"].tolist() == [0, 9, 14]
-    assert flat["cls_positions"].tolist() == [[0, 6], [0, 0]]
 
 
 def test_pad_rows_equals_hugging_face_on_pairs(copies):

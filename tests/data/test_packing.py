@@ -19,8 +19,6 @@ from bert_jax.system.trees import flatten_tree
 from tests import toy
 from tests.updates import advance
 
-# --- which lengths share a row --------------------------------------------------------------------
-
 
 def count_best_fit(sizes: list[int], length: int, most: int) -> int:
     """Rows that best fit needs if it places one example after the other, the longest first."""
@@ -53,15 +51,6 @@ def test_plan_rows_places_each_example_tightly(sizes, most):
     assert examples == pytest.approx(len(sizes) / count)
     assert real == pytest.approx(sum(sizes) / (24 * count))
     assert alone == pytest.approx(sum(sizes) / (24 * len(sizes)))
-
-
-def test_plan_rows_mixes_lengths_if_examples_are_few():
-    """Best fit would put the short examples into rows of their own: 25 + 75 / 4 rows."""
-    groups = packing.plan_rows(np.bincount([50] * 50 + [10] * 150), 100, 4)
-    assert packing.count_rows(groups) == 50
-
-
-# --- the same loss --------------------------------------------------------------------------------
 
 
 def make_packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch]:

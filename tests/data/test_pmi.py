@@ -1,4 +1,7 @@
-"""Collocations against the definition written out, and units that take them whole."""
+"""Collocations against the definition written out, and their list on disk.
+
+That units take the longest from left to right is frozen by tests/net/test_batches.py.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,7 @@ from bert_jax.config import knobs
 from bert_jax.data import ngrams, pmi
 from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import TextStream
-from bert_jax.masking import units
 from tests import EXAMPLES, corpora
-from tests.masking.by_hand import list_words, name_groups
 
 # Pieces of words: 8 and 9 go on with a word, 1 is [UNK].
 WORDS = [*((5,), (6,), (7, 8), (7, 9)), *((10, 9, 8), (11,), (12,), (1,))]
@@ -124,47 +125,6 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
         patch.setattr(pmi, "HELD", 50)  # passes and blocks change nothing
         patch.setattr(pmi, "BLOCK", 30)
         assert search(prepared, masking) == wanted
-
-
-# --- units ----------------------------------------------------------------------------------------
-
-
-def group_words(tokens: np.ndarray, eligible: np.ndarray, known: set[int]) -> list[list[list[int]]]:
-    """Group the words of a row: from left to right the longest collocation of up to 4 words."""
-    groups = []
-    for words in list_words(tokens, eligible, CONTINUATION):
-        at = 0
-        while at < len(words):
-            size = 1
-            for n in range(2, min(4, len(words) - at) + 1):
-                gram = tuple(tuple(tokens[word].tolist()) for word in words[at : at + n])
-                size = n if hash_gram(gram) in known else size
-            groups.append(words[at : at + size])
-            at += size
-    return groups
-
-
-@settings(max_examples=EXAMPLES or 15)
-@given(seed=st.integers(0, 10_000), longest=st.integers(1, 8), length=st.integers(3, 40))
-def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longest, length):
-    prepared, _ = make_corpus(tmp_path_factory.mktemp("corpus"), seed)
-    masking = knobs.Masking(unit="pmi", pmi_words=4, pmi_coverage=0.5, max_unit=longest)
-    random = np.random.default_rng(seed)
-    tokens = random.choice([5, 6, 7, 8, 9, 11, 12], (6, length))
-    eligible = random.random((6, length)) < 0.9  # what is not eligible parts texts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pmi, "OFTEN", 1)
-        hashes = pmi.Search(prepared, masking).run()
-    numbers = np.arange(6)[:, None]
-    rows = units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, hashes)
-    known = {*hashes.sorted.tolist()}
-    found = units.mark_collocations(rows)
-    for row in range(6):
-        groups = group_words(tokens[row], eligible[row], known)
-        assert found[row].tolist() == name_groups(groups, length, longest)
-
-
-# --- the list on disk -----------------------------------------------------------------------------
 
 
 def open_source(prepared: Prepared, **changes: object) -> TextStream:

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,11 +19,6 @@ from bert_jax.data import corpus, encode, files, prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.prepare import DROPPED, TRAIN, VALIDATION, choose_sides
 from tests.data import small
-
-
-def read_audit(prepared: corpus.Prepared) -> dict:
-    return json.loads((prepared.folder / "audit.json").read_text())
-
 
 # --- what comes out -------------------------------------------------------------------------------
 
@@ -47,29 +41,6 @@ def test_prepare_holds_every_sentence_once(tmp_path):
     assert train | validation == set(range(200))
     assert not train & validation
     assert len(validation) > 5
-
-
-@pytest.mark.fault(10)
-def test_prepare_counts_what_the_arrays_hold(tmp_path):
-    rows = ["", " \n\t\u2028\n", "\u200b", *map(" ".join, small.make_documents(20)), ""]
-    rows += ["x" * 300, "x" * 300]
-    (tmp_path / "in").mkdir()
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in rows)
-    (tmp_path / "in" / "a.jsonl").write_text(lines)
-    found = small.run(tmp_path)
-    facts = read_audit(found)
-    assert (facts["documents"], facts["empty"], facts["duplicates"]) == (26, 4, 1)
-    for name, split in found.splits.items():
-        counts = msgspec.to_builtins(found.manifest.splits)[name]
-        assert counts["tokens"] == len(split.tokens) == split.sentence_ends[-1]
-        assert counts["sentences"] == len(split.sentence_ends) == split.document_ends[-1]
-        assert counts.items() <= facts[name].items()
-    train = found.splits["train"].tokens
-    counts = np.bincount(train, minlength=found.tokenizer.size)
-    assert found.unigrams.tolist() == counts.tolist()
-    unknown = counts[found.tokenizer.special.unk] / len(train)
-    assert facts["train"]["unknown_share"] == pytest.approx(unknown)
-    assert not list((tmp_path / "cache").glob("*.work"))
 
 
 @pytest.mark.parametrize("size", [100, 70_000])

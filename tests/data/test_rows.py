@@ -93,15 +93,6 @@ def test_read_lines_ends_lines_at_newlines_only(tmp_path):
     assert places == [(f"{path}:2", 0, "one\u2028two\x85three\x0b"), (f"{path}:4", 1, "four")]
 
 
-def test_read_json_gives_questions_their_context(tmp_path):
-    asked = [("Anna ate.", [{"id": "q1"}]), ("Ben slept.", [{"id": "q2"}, {"id": "q3"}])]
-    data = [{"paragraphs": [{"context": text, "qas": questions}]} for text, questions in asked]
-    path = write(tmp_path / "a.json", json.dumps({"data": data}, indent=1))
-    found = [(row.where, row.fields["id"], row.fields["context"]) for row in read(path)]
-    texts = {"q1": "Anna ate.", "q2": "Ben slept.", "q3": "Ben slept."}
-    assert found == [(f"{path}: question {q}", q, text) for q, text in texts.items()]
-
-
 def test_read_conll_names_columns_from_both_ends(tmp_path):
     content = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\n# NN I-NP O\n\n#tag NN B-NP O\n"
     path = write(tmp_path / "a.conll", content)
@@ -138,9 +129,7 @@ REFUSED = [  # name, content, place and message
     ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
     ("a.json", '[{"text": "a"}, 3]', r": Expected `object`, got `int` - at `\$\[1\]`"),
     ("a.json", '{"data": ', ":1: not JSON"),
-    ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
-    ("a.parquet", b"PAR1", " is a damaged parquet file: Parquet file size is 4 bytes"),
 ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import task_stream
-from bert_jax.data.task_stream import TaskStream, round_length
+from bert_jax.data.task_stream import TaskStream
 from tests import EXAMPLES
 from tests.data.letters import SPECIAL, encode, make_example
 
@@ -63,19 +63,3 @@ def test_fingerprint_changes_with_rows_and_stream():
     found = [make_stream(*stream).fingerprint for stream in streams]
     assert len(set(found)) == len(found)
     assert make_stream(*streams[0]).fingerprint == found[0]
-
-
-# --- rows of like length --------------------------------------------------------------------------
-
-
-def test_group_length_pads_as_little_as_possible():
-    """Sorted rows in runs of a batch have the least sum of lengths."""
-    sizes, size = MANY[:256], 16
-    runs = np.sort(sizes + 2).reshape(-1, size)
-    least = sum(round_length(int(run.max())) for run in runs)
-    for seed in range(3):
-        found = {}
-        for group in ("length", "none"):
-            stream = make_stream(sizes, size, group, seed)
-            found[group] = sum(stream.batch(step)["tokens"].shape[1] for step in range(16))
-        assert found["length"] == least < found["none"]

@@ -20,9 +20,6 @@ def load(name: str, split: str, source: str, **task) -> list[Example]:
     return load_examples(settings, row.kind, row.labels, split, lambda line: None)
 
 
-# --- TensorFlow Datasets --------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore")  # the library's own
 @pytest.mark.parametrize("name", [name for name, row in TASKS.items() if row.source_tfds])
 def test_columns_and_labels_have_the_names_of_tfds(name):
@@ -59,8 +56,6 @@ def test_glue_is_read_from_tfds_without_tensorflow(tmp_path, name, monkeypatch):
     assert len(found) == 40
 
 
-# --- published data -------------------------------------------------------------------------------
-
 COUNTS = {  # of the READMEs beside the data: (task, source) -> rows of train, validation and test
     ("cola", "glue"): (8551, 1043, 1063),
     ("stsb", "glue"): (5749, 1500, 1379),
@@ -70,19 +65,16 @@ COUNTS = {  # of the READMEs beside the data: (task, source) -> rows of train, v
     ("trec", "cls_trec"): (5452, 0, 500),
     ("wnut17", "ner_wnut17"): (3394, 1009, 1287),
     ("squad2", "squad2_subjqa/restaurants_{split}.json.gz"): (1400, 267, 266),
-}
-COPIED = {  # those of which the checkout has copies
     ("copa", "mc_copa"): (0, 500, 0),
     ("copa", "mc_copa/copa_dev.jsonl"): (400, 100, 0),  # one file is divided
     ("squad", "squad_xquad_en"): (475, 89, 0),
 }
 
 
-@pytest.mark.parametrize(("name", "source"), [*COUNTS, *COPIED])
+@pytest.mark.parametrize(("name", "source"), COUNTS)
 def test_published_data_has_its_published_count(request, name, source):
-    counts = COUNTS | COPIED
-    folder = request.getfixturevalue("shared" if (name, source) in COUNTS else "copies")
-    for split, count in zip(("train", "validation", "test"), counts[name, source], strict=True):
+    folder = request.getfixturevalue("copies" if name in ("copa", "squad") else "shared")
+    for split, count in zip(("train", "validation", "test"), COUNTS[name, source], strict=True):
         if count:
             found = load(name, split, f"files:{folder}/{source}")
             assert len(found) == count, split

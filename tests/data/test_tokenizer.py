@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import hashlib
 import json
 import unicodedata
 from pathlib import Path
@@ -13,15 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import BertWordPieceTokenizer, models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encode, encoding, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import DataError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 KINDS = ("roberta", "modernbert")
@@ -68,31 +64,6 @@ def test_load_gives_ids_of_google_and_hugging_face(copies, name, lowercase):
     assert google.encode_batch(texts) != wanted  # they differ in three texts
 
 
-@given(
-    st.lists(st.sampled_from([*VOCAB, "Un", "É", "e\u0301", "a" * 101, "\x00"]), max_size=9),
-    st.booleans(),
-    st.none() | st.booleans(),
-    st.booleans(),
-)
-def test_build_wordpiece_gives_ids_of_library(words, lowercase, strip_accents, chinese):
-    flags = {"lowercase": lowercase, "strip_accents": strip_accents}
-    library = BertWordPieceTokenizer(
-        {piece: i for i, piece in enumerate(VOCAB)}, handle_chinese_chars=chinese, **flags
-    )
-    ours = small(handle_chinese_chars=chinese, max_word_length=100, **flags)
-    for text in ("".join(words), " ".join(words)):
-        wanted = library.encode(text, add_special_tokens=False).ids
-        assert ours.encode_batch([text], escape=False) == [wanted]
-
-
-def test_continuation_holds_pieces_inside_words():
-    found = small()
-    inside = [VOCAB[i] for i in np.flatnonzero(found.continuation)]
-    assert inside == ["##a", "##want", "##ed"]
-    counts = np.bincount(found.encode_batch(["unwanted, the (a) [mask]!"])[0], minlength=found.size)
-    assert found.words(counts, documents=1) == 4
-
-
 OFFSETS = {  # of a text: the part of the text that each piece stands for
     "unwante\u0301d\u0301, a\u0301": "un=un want=##want e\u0301d\u0301=##ed ,=, a\u0301=a",
     "UN字字e\u0301": "UN=un 字=字 字=字 e\u0301=e",  # a mark stays with its letter
@@ -115,14 +86,8 @@ def test_offsets_of_a_lone_surrogate():
     assert found.encode_with_offsets(["", "\ud800a"]) == [([], []), ([VOCAB.index("a")], [(1, 2)])]
 
 
-# --- the digest -----------------------------------------------------------------------------------
-
-
 def test_hash_is_as_committed_records_have_it():
-    for lowercase, length in ((True, 200), (False, 200), (True, 100)):
-        text = json.dumps([VOCAB, lowercase, length, {"characters": "google"}])
-        found = small(lowercase=lowercase, max_word_length=length)
-        assert found.hash == hashlib.sha256(text.encode()).hexdigest()
+    """Of a WordPiece it is part of the name of a corpus: test_corpus.py."""
     assert golden("roberta").hash[:12] == "7d3004779578"
     assert golden("modernbert").hash[:12] == "c4382d75661c"
 
@@ -153,7 +118,7 @@ def test_save_and_load_give_the_same_tokenizer(tmp_path, kind):
         assert tokenizer.load_tokenizer(tmp_path).encode_batch(texts) == found.encode_batch(texts)
 
 
-def test_load_takes_case_and_length_from_files(tmp_path):
+def test_load_takes_its_rules_from_files(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*VOCAB, "The", "Mask"]), encoding="utf-8")
     bare = tokenizer.load_tokenizer(tmp_path)
     assert (bare.lowercase, bare.max_word_length) == (False, 200)
@@ -163,6 +128,9 @@ def test_load_takes_case_and_length_from_files(tmp_path):
     assert (stated.lowercase, stated.max_word_length) == (True, 100)  # Hugging Face's length
     (tmp_path / "tokenizer_config.json").write_text('{"max_input_chars_per_word": 55}')
     assert tokenizer.load_tokenizer(tmp_path / "vocab.txt").max_word_length == 55
+    flags = '{"do_lower_case": true, "strip_accents": false, "tokenize_chinese_chars": false}'
+    (tmp_path / "tokenizer_config.json").write_text(flags)
+    assert pieces(tokenizer.load_tokenizer(tmp_path), "É 字a") == ["é", "字", "##a"]
 
 
 def test_load_reads_unigram_as_the_library_does(tmp_path):
@@ -238,17 +206,3 @@ def test_readable_text_of_byte_pairs():
         assert found.readable(found.encode_batch([text], escape=False)[0]) == text
     assert found.shown[found.vocab.index("Ã")] == "Ã"  # the first byte of é
     assert found.shown[found.vocab.index("Ġthe")] == " the"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("vocab.txt", b"[PAD]\n\xff", "not UTF-8 at byte 6"),
-        ("vocab.json", b"{}", "merges.txt does not exist"),
-    ],
-)
-def test_load_refuses_broken_files(tmp_path, name, content, says):
-    """Others are in tests/net/transcripts/prepare.txt."""
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=says):
-        tokenizer.load_tokenizer(tmp_path)
