@@ -47,8 +47,12 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     need(kind in KINDS, f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}")
     config = _fill_in_task(config, options)
     names = dict.fromkeys(("train", labelled.choose_split(config, options)))
-    # All are read before any is encoded; with --split=train there is one split.
-    known = {name: _load_known(config, name, options.limit) for name in names}
+    known = {}  # all are read before any is encoded; with --split=train there is one split
+    for name in names:
+        known[name] = labelled.load_examples(config, name, options.limit, known=True)
+        if not known[name]:
+            problem = f"{config.task.source}: split {name} has no labels"
+            raise DataError(problem, "name another with --split")
     splits = [_embed_split(run, options, config, name, known[name]) for name in names]
     train, held_out = splits[0], splits[-1]
     if kind == "regress":
@@ -89,16 +93,6 @@ def _fill_in_task(config: knobs.Config, options: Options) -> knobs.Config:
         objective = dataclasses.replace(objective, labels=labels)
     task = dataclasses.replace(config.task, rows=options.limit or config.task.rows)
     return dataclasses.replace(config, objectives={kind: objective}, task=task)
-
-
-def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
-    """Load the examples of a split that have a label, at most `limit` if that is not 0."""
-    known = labelled.load_examples(config, split, limit, known=True)
-    if not known:
-        raise DataError(
-            f"{config.task.source}: split {split} has no labels", "name another with --split"
-        )
-    return known
 
 
 def _embed_split(
