@@ -1,35 +1,16 @@
-"""Heads over words and labels, written out."""
+"""Heads over labels, and what they read; heads over words are held by test_encoder.py."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import knobs
+from bert_jax.models import pooler
 from bert_jax.objectives import network
 from tests import toy
-
-
-def test_padding_of_the_table_is_never_predicted():
-    config = toy.config()
-    b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-    logits = jax.jit(network.build_network(config, toy.VOCAB).apply)(
-        {"params": toy.init(config)}, b
-    )["mlm"]
-    assert logits.shape[-1] == 64
-    assert (np.asarray(jax.nn.softmax(logits))[..., toy.VOCAB :] == 0).all()
-
-
-def test_logits_are_finer_than_the_compute_type():
-    config = toy.config(model__dtype="bfloat16")
-    b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-    found = jax.jit(network.build_network(config, toy.VOCAB).apply)({"params": toy.init(config)}, b)
-    for name, logits in found.items():
-        values = np.asarray(logits)[..., : toy.VOCAB]
-        assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
 
 
 def test_dropout_stands_before_heads_of_tasks():
@@ -51,3 +32,11 @@ def test_dropout_stands_before_heads_of_tasks():
     )
     changed = {name for name in names if (np.abs(noisy[name] - plain[name]) > 1e-4).any()}
     assert changed == {"classify", "tag", "regress", "choice"}
+
+
+def test_pool_examples_averages_each_example():
+    """Of an example that the row does not have the mean is 0, and not 0 / 0."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 4, 2)
+    segments = np.array([[1, 1, 2, 0]], np.int32)
+    b = {"segment_ids": segments, "cls_positions": np.zeros((1, 3), np.int32)}
+    np.testing.assert_array_equal(pooler.pool_examples(x, b, "mean"), [[[1, 2], [4, 5], [0, 0]]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,9 +19,3 @@ from bert_jax.models import positions
 )
 def test_slopes_are_the_published_ones(heads, powers):
     np.testing.assert_allclose(positions.make_slopes(heads), 2.0 ** np.array(powers), rtol=1e-6)
-
-
-def test_penalties_grow_by_distance_both_ways():
-    found = positions.penalise_distance(jnp.array([[[0, -3], [3, 0]]]), heads=2)
-    expected = [[[0, -3 / 16], [-3 / 16, 0]], [[0, -3 / 256], [-3 / 256, 0]]]
-    np.testing.assert_allclose(found[0], expected)

@@ -1,8 +1,10 @@
-"""Masked and causal examples in one batch: each is what it is in a batch of its own kind."""
+"""Masked and causal examples in one batch: each is what it is in a batch of its own kind.
+
+What they see of a row, and their losses, are held by tests/models/test_gpt_bert.py too.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 
@@ -12,13 +14,12 @@ import pytest
 
 from bert_jax import objectives
 from bert_jax.config import knobs
-from bert_jax.data import pipeline
 from bert_jax.errors import DivergedError
 from bert_jax.masking import corrupt, draws
 from bert_jax.objectives import hybrid, network
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.step import compute_inputs
-from tests import corpora, toy
+from tests import toy
 
 LENGTH = 24
 ALONE = {"pairs": "none", "model__layers": 1}
@@ -96,45 +97,14 @@ def test_hybrid_with_all_causal_is_causal_lm():
 # --- both kinds in one batch ----------------------------------------------------------------------
 
 
-def test_hybrid_reads_each_example_as_if_alone():
-    """Three examples a row, with a window: causal ones as by a causal model, within the example."""
-    b = toy.batch(6, LENGTH, seed=5, examples=3)
-    ours, _ = mask(b, make_inputs(0.5))
-    kinds = np.asarray(ours["causal"])
-    assert 0 < kinds[b["segment_ids"] > 0].mean() < 1
-    settings = make_config(model__layers=2, model__window=3, model__global_every=2)
-    params = toy.init(settings)
-    found = read_logits(settings, params, ours)
-    for causal, example in itertools.product((False, True), (1, 2, 3)):
-        model = dataclasses.replace(settings.model, causal=causal)
-        own = b["segment_ids"] == example
-        alone = {k: np.asarray(ours[k]) for k in ("tokens", "inputs", "type_ids", "positions")}
-        alone |= {"segment_ids": own.astype(np.int32), "cls_positions": b["cls_positions"]}
-        wanted = read_logits(dataclasses.replace(settings, model=model), params, alone)
-        here = own & (kinds == causal)
-        np.testing.assert_allclose(found[here], wanted[here], atol=1e-5, rtol=1e-5)
-
-
 def test_hybrid_weighs_parts_by_their_share():
     settings = make_config(0.25, objectives__hybrid__weight=2.0)
     assert compute_inputs(settings, 0).weights == {"mlm": 1.5, "causal_lm": 0.5}
-    b = toy.batch(16, LENGTH, seed=2)
-    masked, _ = mask(b, make_inputs(0.25))
-    counts = {name: float(count) for name, count in configure().count(masked).items()}
-    causal = np.asarray(masked["causal"]) & (b["positions"] > 0)
-    assert counts == {"mlm": float(masked["predict_weights"].sum()), "causal_lm": causal.sum()}
 
 
-def test_shifted_mask_is_predicted_from_before_it():
-    """In training by its targets; by every reader of the model through the network."""
-    b = toy.batch(8, LENGTH, seed=4, examples=2)
-    masked, _ = mask(b, make_inputs(0.5))
-    plain, shifted = (configure(shift=shift).find_parts(masked)["mlm"] for shift in (False, True))
-    hit = np.asarray(plain[1]) > 0
-    before = np.roll(hit, -1, 1)
-    assert hit.sum() == (np.asarray(masked["predict_weights"]) > 0).sum() > 0
-    np.testing.assert_array_equal(np.asarray(shifted[1]) > 0, before)
-    np.testing.assert_array_equal(np.asarray(shifted[0])[before], b["tokens"][hit])
+def test_shifted_mask_is_read_from_before_it():
+    """By every reader of the model through the network."""
+    masked, _ = mask(toy.batch(8, LENGTH, seed=4, examples=2), make_inputs(0.5))
     settings = make_config(objectives__hybrid__shift=True)
     params = toy.init(settings)
     everywhere, found = (read_logits(c, params, masked) for c in (settings, settings.as_read))
@@ -145,33 +115,11 @@ def test_shifted_mask_is_predicted_from_before_it():
 # --- which examples are causal --------------------------------------------------------------------
 
 
-def draw_kinds(prepared, batches: int, size: int, **overrides):
-    """Return what is causal at a share of 0.3, by (copy, example), of the first batches."""
-    settings = make_config(batch_size=size, sequence_length=32, **overrides)
-    source = pipeline.TextStream(prepared, "train", settings)
-    found: dict[tuple[int, int], bool] = {}
-    for step in range(batches):
-        b = source.batch(step)
-        causal = np.asarray(hybrid.draw_causal(b, np.uint32(0), np.float32(0.3)))
-        slots = np.arange(causal.shape[1])
-        for row, slot in np.argwhere(b["segment_ids"].max(1, keepdims=True) > slots):
-            key = int(b["copies"][row, slot]), int(b["example_ids"][row, slot])
-            found.setdefault(key, bool(causal[row, slot]))
-            assert found[key] == causal[row, slot]  # whenever the copy comes
-    return found
-
-
-def test_draw_causal_is_the_same_in_any_batch(tmp_path):
-    overrides = {"packing": 3, "masking__dupe_factor": 2}
-    documents = corpora.random_documents(60, seed=0)
-    prepared = corpora.prepared(tmp_path, [corpora.shard(documents, toy.VOCAB)])
-    few, many = draw_kinds(prepared, 24, 4, **overrides), draw_kinds(prepared, 6, 16, **overrides)
-    assert few == many
-    assert 0.2 < np.mean([*few.values()]) < 0.4
-
-
 def test_draw_causal_spreads_its_share_evenly():
-    """Whatever the rates that its examples draw, and nested over shares."""
+    """Whatever the rates that its examples draw, and nested over shares.
+
+    That it is the same in any batch is frozen by tests/net/test_batches.py.
+    """
     places = np.arange(20_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.zeros_like(places)}
     shares = (0.0, 0.1, 0.125, 0.5, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 
@@ -15,7 +14,6 @@ import scipy.stats
 from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.objectives import network, replaced
-from bert_jax.system.trees import flatten_tree
 from tests import reference, toy
 
 LENGTH = 24
@@ -48,7 +46,10 @@ def corrupted(settings: knobs.Config, b, seed: int = 0):
 
 
 def test_tokens_are_drawn_by_their_probabilities():
-    """As many as chance explains, and each the one at which the distribution function passes."""
+    """As many as chance explains, and each the one at which the distribution function passes.
+
+    The random words are those of tests/masking/test_draws.py.
+    """
     size = 300  # three blocks of the vocabulary, the last in part
     rng = np.random.default_rng(size)
     logits = rng.normal(size=size).astype(np.float32) * 2
@@ -67,29 +68,6 @@ def test_tokens_are_drawn_by_their_probabilities():
     expected = np.append(chances[often], chances[~often].sum()) * words.size
     seen = np.append(counts[often], counts[~often].sum())
     assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
-
-
-def test_draws_follow_example_and_position():
-    """In any order of the rows, and at a lower rate the same ones; all numbers as likely."""
-    settings, b = config(), toy.batch(64, LENGTH, seed=2, examples=2)
-
-    def draws(b, rate: float, seed: int = 0) -> dict[tuple[int, int], int]:
-        masks = dataclasses.replace(settings.masking, rate=rate)
-        masked = corrupted(dataclasses.replace(settings, masking=masks), b, seed)
-        found = {}
-        for row, slot in np.argwhere(masked["predict_weights"] > 0):
-            column = masked["predict_positions"][row, slot]
-            example = b["example_ids"][row, b["segment_ids"][row, column] - 1]
-            place = int(example), int(b["positions"][row, column])
-            found[place] = int(masked["predict_draws"][row, slot])
-        return found
-
-    few, many = draws(b, 0.15), draws(b, 0.4)
-    assert len(many) > 2 * len(few)
-    assert few.items() <= many.items()
-    assert draws({key: x[::-1] for key, x in b.items()}, 0.4) == many
-    assert not draws(b, 0.4, seed=1).items() & many.items()
-    assert scipy.stats.kstest(np.array([*many.values()]) / 2**32, "uniform").pvalue > 1e-3
 
 
 # --- loss and gradient ----------------------------------------------------------------------------
@@ -191,21 +169,3 @@ def test_generator_losses_equal_numpy(computed):
     assert changed[toy.chosen(masked)].mean() > 0.7  # masks, filled in
     assert not changed[~toy.chosen(masked)].any()
     np.testing.assert_array_equal(masked["judged"], real)
-
-
-def test_generator_learns_only_from_mlm(computed):
-    """Embeddings learn from both losses; a bias of keys from none, as a softmax ignores it."""
-    *_, (_, grads, _) = computed
-
-    def list_learning(name: str) -> set[str]:
-        return {leaf for leaf, x in flatten_tree(grads[name]).items() if np.abs(x).max() > 0}
-
-    of_mlm, of_replaced = list_learning("mlm"), list_learning("replaced")
-    silent = set(flatten_tree(grads["mlm"])) - of_mlm - of_replaced
-    assert all(leaf.endswith("attention/key/bias") for leaf in silent)
-    assert {leaf.partition("/")[0] for leaf in of_mlm} == {"encoder", "generator", "mlm"}
-    assert {leaf.partition("/")[0] for leaf in of_replaced} == {"encoder", "replaced"}
-    embeddings = {
-        leaf for leaf in flatten_tree(grads["mlm"]) if leaf.startswith("encoder/embeddings/")
-    }
-    assert {leaf for leaf in of_mlm if leaf.startswith("encoder/")} == embeddings
