@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -67,26 +66,6 @@ def test_spoiled_file_is_named_and_falls_back(spoil, sound, tmp_path, capsys):
         assert error.value.code == 4
 
 
-@pytest.mark.fault(5)
-def test_restore_without_a_sound_step_is_an_error(folder):
-    flip_bit(folder / "30" / "rest" / "manifest.ocdbt")
-    state, meta, step = restore_state(folder)
-    assert (meta["seen"], step) == (20, 20)
-    assert list_bits(state) == list_bits(make_state(20))
-    for step in (10, 20):
-        flip_bit(folder / f"{step}/meta/metadata")
-    with pytest.raises(CheckpointError, match=r"^checkpoint corrupt: .*30/rest/manifest.ocdbt"):
-        restore_state(folder)
-
-
-def test_step_that_is_not_there_is_an_error(folder):
-    with pytest.raises(CheckpointError, match="no finished checkpoint of step 15") as error:
-        restore_state(folder, 15)
-    assert error.value.hint == "steps there: 10, 20, 30"
-    with pytest.raises(CheckpointError, match="no checkpoint in"):
-        reading.read_model(folder / "missing")
-
-
 @pytest.mark.fault(1)
 def test_unfinished_saves_are_no_steps(folder, capsys):
     (folder / "50.orbax-checkpoint-tmp").mkdir()
@@ -100,21 +79,11 @@ def test_unfinished_saves_are_no_steps(folder, capsys):
 
 
 @pytest.mark.fault(7)
-@pytest.mark.parametrize(
-    ("leaf", "value", "said"),
-    [
-        (("embeddings", "token"), (17, 8), r"token is float32\[16, 8\] in .* and float32\[17, 8\]"),
-        (("extra",), (2,), "extra is absent in the checkpoint"),
-    ],
-)
-def test_restore_refuses_other_arrays(leaf, value, said, sound):
+def test_restore_refuses_other_arrays(sound):
     like = make_state()
-    *path, name = leaf
-    place = like["params"]
-    for part in path:
-        place = place[part]
-    place[name] = jnp.zeros(value)
-    with pytest.raises(CheckpointError, match=f"30/params does not fit: .*{said}") as error:
+    like["params"]["embeddings"]["token"] = jnp.zeros((17, 8))
+    said = r"30/params does not fit: .*token is float32\[16, 8\] in .* and float32\[17, 8\]"
+    with pytest.raises(CheckpointError, match=said) as error:
         reading.read_state(sound, like)
     assert error.value.hint.startswith("model, tokenizer and optimizer must be")
 
@@ -133,33 +102,10 @@ def test_read_model_neither_reads_nor_hashes_the_rest(folder, capsys):
     assert reading.read_meta(folder) == ({"step": 30, "seen": 30}, 30)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "order"),
-    [
-        ({1: 1.0, 2: 1.0, 3: None, 4: None}, [2, 1, 4, 3]),
-        ({1: -1.0, 2: 0.0, 3: None}, [1, 2, 3]),
-    ],
-)
-def test_sort_best_first_takes_the_lowest_metric(metrics, order):
-    assert manifest.sort_best_first(metrics) == order
-
-
-# Of a manifest: a mark, a key, a number, the name and digest of a file, its own digest.
-PLACES: dict[str, Callable[[bytes], int]] = {
-    "mark": lambda data: data.index(b"{"),
-    "key": lambda data: data.index(b"metric") + 2,
-    "number": lambda data: data.index(b'"metric": ') + 10,
-    "file": lambda data: data.index(b"metadata"),
-    "digest of a file": lambda data: data.index(b'"sha256": "') + 11,
-    "digest": lambda data: data.rindex(b'"') - 1,
-}
-
-
 @pytest.mark.fault(5)
-@pytest.mark.parametrize("place", PLACES)
-def test_changed_manifest_loses_its_rank(place, folder, capsys):
+def test_changed_manifest_loses_its_rank(folder, capsys):
     path = folder / "10" / manifest.MANIFEST
-    flip_bit(path, PLACES[place](path.read_bytes()))
+    flip_bit(path, path.read_bytes().index(b'"metric": ') + 10)
     assert manifest.list_metrics(folder.parent) == [(30, 2.0), (20, 3.0)]
     assert reading.read_model(folder)[1]["step"] == 30
     assert capsys.readouterr().err.startswith(f"warning: checkpoint corrupt: {path} (")

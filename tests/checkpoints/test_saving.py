@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax.checkpoints import manifest, reading
-from bert_jax.checkpoints.manifest import list_metrics, list_steps
+from bert_jax.checkpoints import manifest
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.errors import CheckpointError, DivergedError
 from tests import texts
 from tests.checkpoints.interrupts import PLACES
@@ -47,12 +47,6 @@ def test_restore_returns_the_bits_that_were_saved(tmp_path):
     assert list_bits(state) == list_bits(make_state(20))
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(make_state())]
     assert [leaf.dtype for leaf in jax.tree.leaves(state)] == dtypes
-
-
-def test_restore_of_an_empty_folder_is_none(tmp_path):
-    assert restore_state(tmp_path) is None
-    assert restore_state(tmp_path / "missing") is None
-    assert reading.read_meta(tmp_path) is None
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -100,20 +94,9 @@ def test_save_keeps_the_state_it_was_given(devices, tmp_path, monkeypatch):
     made.close()
 
 
-@pytest.mark.parametrize("devices", [1, 8])
-def test_restore_places_arrays_on_another_mesh(devices, tmp_path):
-    state = {"params": {"w": jnp.arange(64.0).reshape(16, 4)}, "n": jnp.arange(8)}
-    made = open_folder(tmp_path)
-    made.save(1, jax.device_put(state, shard_over(4)), {})
-    restored, _, _ = made.restore(jax.device_put(state, shard_over(devices)))
-    made.close()
-    assert list_bits(restored) == list_bits(state)
-    assert all(x.sharding == shard_over(devices) for x in jax.tree.leaves(restored))
-
-
 # --- what is kept ---------------------------------------------------------------------------------
 
-RANKED = [(1, 5.0), (2, 3.0), (3, None), (4, float("nan")), (5, 4.0), (6, 3.5)]
+RANKED = [(1, 3.0), (2, 3.0), (3, None), (4, float("nan")), (5, 4.0), (6, 3.5)]
 
 
 @pytest.mark.parametrize(
@@ -132,20 +115,6 @@ def test_save_keeps_latest_best_and_given_steps(settings, kept, tmp_path):
     made.close()
     assert list_steps(tmp_path) == kept
     assert sorted(path.name for path in tmp_path.iterdir()) == [*map(str, kept)]
-
-
-def test_rank_after_the_save_decides_what_is_kept(tmp_path):
-    """A stop saves before it evaluates: the next attempt knows how good that step is."""
-    folder = tmp_path / "checkpoints"
-    save_steps(folder, 1)
-    made = open_folder(folder, keep=1, keep_best=True)
-    made.restore(make_state())
-    made.write_rank(1, 2.0)
-    for step, metric in ((2, 3.0), (3, 2.5)):
-        made.save(step, make_state(step), {}, metric)
-    made.close()
-    assert list_metrics(tmp_path) == [(1, 2.0), (3, 2.5)]
-    assert list_bits(reading.read_model(folder)[0]) == list_bits(make_state(1)["params"])
 
 
 def test_save_of_the_same_step_leaves_it_alone(tmp_path):
@@ -207,35 +176,19 @@ def test_save_refuses_parameters_that_are_not_finite(tmp_path):
 
 
 @pytest.mark.fault(4)
-@pytest.mark.parametrize(
-    ("raised", "said"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "disk full: a checkpoint needs"),
-        (ValueError("file too large"), "cannot write the checkpoint of step 2 in .*: ValueError"),
-    ],
-)
-def test_save_that_fails_leaves_the_steps_before(raised, said, tmp_path, monkeypatch):
-    """Orbax raises it in its thread; the same command goes on."""
+def test_save_that_fails_leaves_the_steps_before(tmp_path, monkeypatch):
+    """Orbax raises it in its thread. Full disks are those of tests/system/test_full_disk.py."""
     save_steps(tmp_path, 1)
-
-    def fail(*_: Any) -> None:
-        raise raised
-
     made = open_folder(tmp_path)
     made.restore(make_state())
-    with monkeypatch.context() as patch:
-        patch.setattr(manifest, "write_manifest", fail)
-        made.save(2, make_state(2), {})
-        with pytest.raises(CheckpointError, match=said):
-            made.wait()
-    made.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
-    made = open_folder(tmp_path)
-    state, _, step = made.restore(make_state())
-    assert (step, list_bits(state)) == (1, list_bits(make_state(1)))
+    failing = mock.Mock(side_effect=ValueError("file too large"))
+    monkeypatch.setattr(manifest, "write_manifest", failing)
     made.save(2, make_state(2), {})
+    with pytest.raises(CheckpointError, match=r"write the checkpoint of step 2 in .*: ValueError"):
+        made.wait()
     made.close()
-    assert list_steps(tmp_path) == [1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert list_bits(restore_state(tmp_path)[0]) == list_bits(make_state(1))
 
 
 def run_script(script: str, *words: object) -> subprocess.CompletedProcess[str]:
