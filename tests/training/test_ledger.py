@@ -167,11 +167,3 @@ def test_ledger_expects_one_token_of_the_shortest(rounding):
     row = toy.mask(make_long_rows(length=3), settings)[1]
     assert row["asked_fraction"][0] == 2_000
     Ledger(settings).add(row, 0.15, 2_000, 1)
-
-
-def test_ledger_totals_go_on_over_a_resume():
-    rows = list(count_batches(Masking()))
-    whole = add_all(Ledger(Masking()), rows)
-    first = add_all(Ledger(Masking()), rows[:2])
-    second = add_all(Ledger(Masking(), totals=first.totals), rows[2:])
-    assert second.totals == whole.totals

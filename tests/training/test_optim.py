@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training import optim
 
@@ -125,20 +124,6 @@ def test_decay_spares_biases_and_norms():
     assert all(jax.tree.leaves(optim.find_decayed(make_tree(0), "")))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"no_decay": "LayerNorm"}, "matches no parameter"),
-        ({"freeze": "^decoder/"}, "matches no parameter"),
-        ({"freeze": "."}, "matches every parameter"),
-    ],
-)
-def test_patterns_that_mean_nothing_are_refused(changes, said):
-    with pytest.raises(ConfigError, match=said) as caught:
-        optim.build_optimizer(knobs.Optim(**changes), make_tree(0), 0.01)
-    assert "encoder/embeddings/norm" in caught.value.hint
-
-
 # --- clipping -------------------------------------------------------------------------------------
 
 CLIP = jax.jit(optim.clip_gradient, static_argnums=1)
@@ -153,16 +138,6 @@ def test_clip_scales_the_gradient_to_the_norm(limit, scale, seed):
     factor = min(1.0, limit / true_norm) if limit else 1.0
     for key, value in clipped.items():
         np.testing.assert_allclose(value, grads[key] * factor, rtol=1e-4)
-
-
-def test_clip_of_a_bad_or_zero_gradient():
-    grads = make_tree(0)
-    for bad in (np.nan, np.inf):
-        grads["mlm"]["output_bias"][3] = bad
-        assert not np.isfinite(CLIP(grads, 1.0)[1])
-    clipped, norm = CLIP(jax.tree.map(np.zeros_like, grads), 1.0)
-    assert norm == 0
-    assert not any(leaf.any() for leaf in jax.tree.leaves(clipped))
 
 
 # --- schedules ------------------------------------------------------------------------------------

@@ -5,16 +5,19 @@ A run in bfloat16 is held by tests/net/test_matrix.py.
 
 from __future__ import annotations
 
+import gc
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from bert_jax import train
-from bert_jax.checkpoints.manifest import list_metrics
-from bert_jax.config import load_file, override, resolve_and_list_idle
+from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.evaluation import corpus
+from bert_jax.training.program import Program
 from tests import outcomes, texts
 
 KINDS = 8  # words that may stand first in a pair, and as many that may stand second
@@ -77,39 +80,6 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     assert -0.05 < loss - compute_entropy() < 0.03
 
 
-def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
-    """Packed rows, LAMB, no pairs: with a model and text of seconds."""
-    texts.config_file(tmp_path)
-    tree = load_file(f"{texts.ROOT}/configs/fast.py:base")
-    small = {
-        "corpus.source": "files",
-        "corpus.path": tmp_path / "corpus",
-        "corpus.workers": 1,
-        "corpus.validation_fraction": 0.2,
-        "tokenizer.vocab_size": 120,
-        "model.size": "tiny",
-        "model.layers": 1,
-        "model.dtype": "float32",
-        "model.hidden": 64,
-        "sequence_length": 64,
-        "batch_size": 32,
-        "steps": 12,
-        "optim.warmup_steps": 2,
-        "optim.learning_rate": 0.02,
-        "checkpoints.every": 12,
-        "evals.validation.every": 12,
-        "logging.every": 1,
-        "logging.trackers": "",
-        "logging.samples": 0,
-    }
-    for knob, value in small.items():
-        override(tree, knob, str(value))
-    train.run(resolve_and_list_idle(tree)[0], tmp_path / "run", command=[])
-    losses = outcomes.logged(tmp_path / "run", "loss")
-    assert losses[-1] < losses[0] - 0.1
-    assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
-
-
 def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
     losses = iter((math.nan, 2.0, math.nan, 1.0, math.nan))
     monkeypatch.setattr(corpus.Evaluator, "__call__", lambda *_: {"mlm_loss": next(losses)})
@@ -125,3 +95,56 @@ def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, on
     ]
     ranked = [(step, loss) for step, loss in list_metrics(tmp_path) if loss is not None]
     assert ranked == [(4, 1.0), (2, 2.0)]
+
+
+# --- a long run -----------------------------------------------------------------------------------
+
+STEPS, SAVES = 10_000, 100
+MEBIBYTE = 2**20
+
+
+def measure_process() -> tuple[int, int, int]:
+    """Return the resident bytes, open files and threads of this process."""
+    gc.collect()
+    process = psutil.Process()
+    return process.memory_info().rss, process.num_fds(), process.num_threads()
+
+
+@pytest.mark.slow
+def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, one_device):
+    """The updates compute nothing: they repeat the metrics of the first."""
+    config = texts.configure(
+        base,
+        steps=STEPS,
+        logging__every=100,
+        checkpoints__every=STEPS // SAVES,
+        checkpoints__keep=3,
+        checkpoints__at="(300, 4_000)",
+        evals__validation__every=0,
+        batch_size=4,
+        masking__replace="(1,0,0)",  # nothing is left to chance: the ledger would stop the run
+        masking__rounding="nearest",
+    )
+    real, first, measured = Program.update, [], []
+
+    def repeat(self: Program, state: Any, batch: Any, inputs: Any) -> tuple[Any, Any]:
+        if not first:
+            state, metrics = real(self, state, batch, inputs)
+            first.append(metrics)
+            return state, metrics
+        state = {**state, "step": state["step"] + 1}
+        if int(state["step"]) % 1_000 == 0:
+            measured.append(measure_process())
+        return state, first[0]
+
+    monkeypatch.setattr(Program, "update", repeat)
+    train.run(config, tmp_path / "run", command=[])
+    assert len(measured) == STEPS // 1_000
+    early, late = measured[2], measured[-1]
+    assert late[0] - early[0] < 64 * MEBIBYTE
+    assert late[1] <= early[1] + 4  # a save may be under way
+    assert late[2] <= early[2] + 4
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == STEPS // 100 + 1
+    kept = [300, 4_000, 9_800, 9_900, 10_000]
+    assert list_steps(tmp_path / "run" / "checkpoints") == kept

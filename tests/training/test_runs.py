@@ -99,21 +99,12 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
         train.train(make_jobs(base, tmp_path / "alone", optim__nonfinite_limit=3)[:1])
 
 
-@pytest.mark.slow
-def test_runs_begin_anew_where_they_share_no_step(base, tmp_path, capfd, one_device):
-    train.train(make_jobs(base, tmp_path)[:1])
-    capfd.readouterr()
-    train.train(make_jobs(base, tmp_path)[:2])
-    said = capfd.readouterr().err
-    assert "2 runs begin anew: no step is saved by all of them" in said
-    assert len(outcomes.logged(tmp_path / "0", "loss")) == 8
-
-
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
     folders = [tmp_path / name / "checkpoints" for name in "ab"]
     save_steps(folders[0], 4, 8, 12)
-    save_steps(folders[1], 4, 8)
     runs: Any = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
+    assert last_common_step(runs) == 0
+    save_steps(folders[1], 4, 8)
     assert last_common_step(runs) == 8
     flip_bit(folders[1] / "8" / "rest" / "_METADATA")
     assert last_common_step(runs) == 4

@@ -5,17 +5,14 @@ That it is the same on any devices is held by tests/net/test_matrix.py.
 
 from __future__ import annotations
 
-import math
 import runpy
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bert_jax.config import knobs, load_file, resolve
 from bert_jax.masking import rates
-from bert_jax.objectives.base import cross_entropy
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import texts, toy
@@ -41,13 +38,6 @@ def test_update_of_no_targets_has_loss_0(empty):
     assert int(state["skipped"]) == 0
 
 
-def test_update_before_learning_knows_nothing():
-    config = make_config()
-    (first,), _ = advance(config, make_batches(config, 1), devices=1)
-    assert first["loss"] == pytest.approx(math.log(toy.VOCAB) + math.log(2), rel=0.05)
-    assert first["mlm_loss"] == pytest.approx(math.log(toy.VOCAB), rel=0.05)
-
-
 @pytest.mark.fault(8)
 def test_losses_are_sums_over_counts():
     """Rows with few predictions weigh little, however rows fall on devices or microbatches."""
@@ -60,17 +50,6 @@ def test_losses_are_sums_over_counts():
     (alone,), _ = advance(make_config(masking__rate=0.5), [data], devices=1)
     for key in ("loss", "mlm_loss", "grad_norm"):
         assert ours[key] == pytest.approx(alone[key], rel=1e-5), key
-
-
-def test_cross_entropy_equals_numpy_and_argmax():
-    random = np.random.default_rng(0)
-    logits = random.integers(0, 3, (200, 5)).astype(np.float32)  # full of ties
-    targets, weights = random.integers(0, 5, 200), random.integers(0, 2, 200).astype(np.float32)
-    found = jax.jit(cross_entropy, static_argnums=3)(logits, targets.astype(np.int32), weights, "x")
-    hits = (logits.argmax(-1) == targets) * weights
-    assert found["x_accuracy"] == (hits.sum(), weights.sum())
-    expected = np.log(np.exp(logits).sum(-1)) - logits[np.arange(200), targets]
-    assert float(found["x_loss"][0]) == pytest.approx((expected * weights).sum(), rel=1e-5)
 
 
 def test_weights_of_objectives_scale_their_losses():
@@ -123,19 +102,6 @@ def test_learning_rate_and_decay_act_as_they_say():
     np.testing.assert_array_equal(one[bias], other[bias])
 
 
-def test_compute_inputs_follow_their_schedules():
-    config = toy.config(
-        masking__rate=0.4,
-        masking__phases="((1.0,0.2,'linear'),)",
-        optim__warmup_steps=10,
-        steps=101,
-    )
-    first, last = compute_inputs(config, 0), compute_inputs(config, 100)
-    assert (first.quotas.whole[20], last.quotas.whole[20]) == (8, 4)
-    assert first.learning_rate == 0
-    assert compute_inputs(config, 10).learning_rate == pytest.approx(1e-3)
-
-
 @pytest.mark.parametrize(
     ("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")]
 )
@@ -155,11 +121,6 @@ def test_dropout_differs_by_step_and_by_device():
     update = make_update(config, toy.SPECIAL, toy.VOCAB, axis="data")  # as pmap calls it
     trace = jax.make_jaxpr(update, axis_env=[("data", 8)])
     assert "axis_index" in str(trace(state, batch, compute_inputs(config, 0)))
-
-
-def test_state_is_float32_whatever_the_compute_type():
-    shapes = build_program(toy.config(model__dtype="bfloat16")).shapes
-    assert {leaf.dtype for leaf in jax.tree.leaves(shapes["params"])} == {jnp.dtype("float32")}
 
 
 CONFIGS = {file.stem: str(file) for file in (texts.ROOT / "configs").glob("*.py")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,14 @@ import pytest
 from bert_jax import train
 from bert_jax.config import resolve
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.errors import DivergedError
 from bert_jax.interop import initial, runs
 from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
 from bert_jax.system import trees
 from bert_jax.training import run as running
 from bert_jax.training.step import compute_inputs
-from tests import outcomes, texts, toy
+from tests import texts, toy
 from tests.texts import configure
 
 LOGGED = """loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction
@@ -68,16 +67,6 @@ def test_train_writes_what_the_contract_names(trained):
     assert steps == {20, 30, min(losses, key=losses.get)}
 
 
-@pytest.mark.fault(7)
-def test_train_goes_on_with_changes_that_are_allowed(base, trained, tmp_path, one_device):
-    """What is refused otherwise is held by test_resume.py and tests/net/transcripts/train.txt."""
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    changed = configure(base, steps=40, masking__replace="(1,0,0)")
-    train.run(changed, run, allow_change=("steps", "masking.replace"), command=[])
-    assert [line["step"] for line in read_lines(run, "train/")][-2:] == [35, 40]
-    assert outcomes.logged(run, "mask_token_fraction")[-1] == 1
-
-
 @pytest.mark.fault(6)
 def test_train_that_diverges_names_the_step(base, tmp_path, monkeypatch, one_device):
     def poison(config, step):
@@ -115,18 +104,7 @@ def start(trained: Path, base: Path, **changes: Any) -> tuple[dict, dict, dict]:
     return trees.flatten_tree(fresh), trees.flatten_tree(found), trees.flatten_tree(old)
 
 
-def test_start_takes_the_parameters_of_a_run(base, trained):
-    _, found, old = start(trained, base)
-    for name, value in found.items():
-        np.testing.assert_array_equal(value, old[name], err_msg=name)
-    with pytest.raises(ConfigError, match="another shape for encoder/") as error:
-        start(trained, base, model__hidden=128)
-    assert "hidden=64" in error.value.hint
-
-
 def test_start_draws_only_what_is_named_fresh(base, trained):
-    with pytest.raises(ConfigError, match=r"lacks sop/logits/bias, sop/logits/kernel"):
-        start(trained, base, pairs="sop")
     fresh, found, old = start(trained, base, pairs="sop", init_fresh="^sop/")
     for name, value in found.items():
         expected = fresh if name.startswith("sop/") else old

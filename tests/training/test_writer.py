@@ -57,17 +57,6 @@ def test_numbers_are_finite_or_null(tmp_path):
     assert line == {"step": 1, "a": None, "b": None, "c": 0.5, "d": 2, "e": 7}
 
 
-@pytest.mark.fault(1)
-def test_resume_continues_where_the_checkpoint_was(tmp_path):
-    write_steps(tmp_path, 0, 9)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 10, "ti')  # killed while writing
-    write_steps(tmp_path, 6, 12)
-    assert [row["step"] for row in read_lines(tmp_path)] == [*range(1, 13)]
-    write_steps(tmp_path, 0, 2)
-    assert [row["step"] for row in read_lines(tmp_path)] == [1, 2]
-
-
 @given(st.lists(st.integers(0, 30)), st.integers(1, 30), st.integers(0, 60), st.binary(max_size=20))
 def test_truncate_keeps_the_lines_up_to_the_step(tmp_path_factory, steps, step, cut, noise):
     path = tmp_path_factory.mktemp("truncate") / "metrics.jsonl"
