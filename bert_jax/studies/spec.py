@@ -2,16 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import ml_collections
 import msgspec
 
 from bert_jax.config import knobs
 from bert_jax.errors import need, suggest
-
-if TYPE_CHECKING:
-    import ml_collections
-
 
 BUDGET = "budget"  # the axis of a budget of several amounts
 SPLIT = "masking.replace"  # [MASK], random and the same token
@@ -156,7 +153,7 @@ class Study:
     """A question, and the experiment that answers it: base config, axes, seeds, evaluations."""
 
     question: str
-    base: "ml_collections.ConfigDict"
+    base: ml_collections.ConfigDict
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     evaluations: Mapping[str, Suite | Finetune]
