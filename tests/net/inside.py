@@ -13,8 +13,6 @@ Hashes are made of values only: whole numbers count as int64 and others as float
 choose other dtypes.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable
@@ -48,8 +46,7 @@ class Stream:
     def corrupt(self, batch: Arrays, step: int) -> Arrays:
         """Return what the model reads of a batch at a step, and which tokens it predicts."""
         config, tokenizer = self.config, self.data.tokenizer
-        table = objectives.configure(config.objectives).values()
-        function = _corruption(tuple(one for one in table if isinstance(one, objectives.OWN_MASKS)))
+        function = _choose_corruption(tuple(config.objectives.items()))
         traced = compute_inputs(config, step)._replace(weights={})
         vocabulary = tokenizer.special, tokenizer.size
         masked, _ = _corrupt(function, batch, traced, self._rules, *vocabulary)
@@ -70,12 +67,9 @@ class Stream:
 
 
 @functools.cache
-def _corruption(table: tuple[Any, ...]) -> Callable[..., tuple[Any, Any]]:
-    """Return the function that corrupts, the same object for equal objectives: jit knows it by it.
-
-    Only objectives that corrupt in a way of their own matter here.
-    """
-    return objectives.choose_corruption(dict(enumerate(table)))
+def _choose_corruption(settings: tuple[Any, ...]) -> Callable[..., tuple[Any, Any]]:
+    """Return the function that corrupts, the same object for equal settings: jit knows it by it."""
+    return objectives.choose_corruption(objectives.configure(dict(settings)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
