@@ -4,8 +4,6 @@ A row is a model and the words of a command line, without its --model and --inpu
 runs/NAME is a training row of `rows.py`, trained first: no Hugging Face folder can hold it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -5,8 +5,6 @@ array by array. The masks of each setting of text are hashed at the rates of `RA
 `PLAIN` also by every other rule that chooses, replaces or rounds.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

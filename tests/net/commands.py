@@ -5,8 +5,6 @@ of the compiler belong to a process. What a command prints goes to files, so tha
 where a process is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

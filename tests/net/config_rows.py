@@ -4,16 +4,11 @@ Knobs are flat: the path with dots, and the value. The default config is whole, 
 is what differs from it. A study is its base, what each of its points changes, and its cells.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +16,7 @@ from typing import Any
 import bert_jax
 from bert_jax.cli import execute
 from bert_jax.config import load_file
+from tests import texts
 from tests.net.train_rows import ROOT, write_folder
 
 Knobs = dict[str, Any]
@@ -124,11 +120,8 @@ def default() -> Knobs:
 def _resolved(name: str) -> Knobs:
     """Return the knobs that a dry run of `bert-jax train` prints."""
     words = ["train", f"--config=checkout/configs/{name}", "--workdir=w", "--dry-run"]
-    if name not in ONE_DEVICE:
+    with texts.one_device() if name in ONE_DEVICE else contextlib.nullcontext():
         return _json(_printed(words))
-    command = [sys.executable, "-m", "bert_jax.cli", *words]
-    paths = {"PYTHONPATH": str(ROOT)}
-    return _json(subprocess.check_output(command, text=True, env={**os.environ, **paths}))
 
 
 def _run_dry(tree: Any) -> Knobs:

@@ -13,8 +13,6 @@ Before `| bert-jax` stands a shell line whose output is the standard input. A sh
 ` | ` reads standard output. Variables such as NAME=value may stand before `bert-jax`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Frozen numbers of the net as JSON: read, written, and compared within a tolerance."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -4,8 +4,6 @@
 with the module that users import, so that no other module of the package is named here.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

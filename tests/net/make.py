@@ -4,8 +4,6 @@ PART is a row of PARTS. Rows that are not named keep their numbers. Batches hold
 compiler rounds: with JAX_DISABLE_MOST_OPTIMIZATIONS=true they are made faster.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

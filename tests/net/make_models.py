@@ -8,8 +8,6 @@ in the first and last but one), 64 positions, weights in float16. The vocabulary
 ModernBERT have a byte-level BPE of that text.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

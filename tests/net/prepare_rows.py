@@ -7,8 +7,6 @@ tokens) and `document_ends.npy` (places in the sentence ends), the vocabulary an
 
 # ruff: noqa: RUF001 (letters of other alphabets are what these texts are for)
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -6,8 +6,6 @@ significant. Of the text under a heading of the summary, the numbers are kept in
 size, and how often each verdict is given. Figures are left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -5,8 +5,6 @@ of 32 tokens. A head that the model lacks starts at zero: `model.init_stddev` is
 number depends on how parameters are drawn or laid out.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Suites, `predict`, arrays and exports of the frozen models give the frozen answers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches and the masks made of them have the frozen digests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,14 +1,14 @@
 """Dry runs print the frozen configs of every file, preset and study."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.net import config_rows, golden
 
 FROZEN = {part: golden.read(part) for part in ("configs", "studies", "cells")}
-QUICK = [name for name in config_rows.STUDIES if name.endswith(":docstrings")]
-SLOW = [name for name in config_rows.STUDIES if name not in QUICK]
+STUDIES = [
+    name if name.endswith(":docstrings") else pytest.param(name, marks=pytest.mark.slow)
+    for name in config_rows.STUDIES
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,13 +19,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory):
 
 def differences(part: str, name: str, found: config_rows.Knobs) -> list[str]:
     return golden.find_differences(FROZEN[part][name], found, 1e-12)
-
-
-def check_study(name: str) -> None:
-    """Compare the base and points of a study, and its cells, with the frozen ones."""
-    assert differences("studies", name, config_rows.measure_study(name)) == []
-    if name in config_rows.TABLES:
-        assert differences("cells", name, config_rows.measure_cells(name)) == []
 
 
 def test_every_config_and_study_is_frozen():
@@ -45,12 +38,8 @@ def test_config_has_the_frozen_knobs(name):
     assert differences("configs", name, config_rows.measure(name)) == []
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", STUDIES)
 def test_study_has_the_frozen_cells(name):
-    check_study(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_study_has_the_frozen_cells_at_any_scale(name):
-    check_study(name)
+    assert differences("studies", name, config_rows.measure_study(name)) == []
+    if name in config_rows.TABLES:
+        assert differences("cells", name, config_rows.measure_cells(name)) == []

@@ -1,7 +1,5 @@
 """`bert-jax prepare` writes the frozen ids, ends and vocabularies from every format."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.net import golden, prepare_rows

@@ -2,10 +2,6 @@
 
 # ruff: noqa: RUF001 (the report writes minus signs and dashes)
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.net import golden, report_rows
@@ -13,32 +9,25 @@ from tests.net.rows import TOLERANCE
 from tests.net.train_rows import ROOT
 
 FROZEN = golden.read("study")
-SLOW = [name for name in report_rows.STUDIES if name not in report_rows.QUICK]
-
-
-def check(name: str, folder: Path) -> None:
-    """Compare a report with the frozen numbers, and its tables with the committed ones."""
-    found = report_rows.measure(name, folder)
-    assert golden.find_differences(FROZEN[name], found, TOLERANCE) == []
-    for table in ("results.csv", "differences.csv"):
-        files = (ROOT / "experiments" / name / table, folder / name / table)
-        committed, written = map(report_rows.read_table, files)
-        assert golden.find_differences(committed, written, TOLERANCE) == []
+STUDIES = [
+    name if name in report_rows.QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in report_rows.STUDIES
+]
 
 
 def test_every_study_is_frozen():
     assert sorted(FROZEN) == sorted(report_rows.STUDIES)
 
 
-@pytest.mark.parametrize("name", report_rows.QUICK)
+@pytest.mark.parametrize("name", STUDIES)
 def test_report_has_the_frozen_numbers(name, tmp_path):
-    check(name, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_report_of_a_larger_study_is_frozen(name, tmp_path):
-    check(name, tmp_path)
+    """The tables are the committed ones, too."""
+    found = report_rows.measure(name, tmp_path)
+    assert golden.find_differences(FROZEN[name], found, TOLERANCE) == []
+    for table in ("results.csv", "differences.csv"):
+        files = (ROOT / "experiments" / name / table, tmp_path / name / table)
+        committed, written = map(report_rows.read_table, files)
+        assert golden.find_differences(committed, written, TOLERANCE) == []
 
 
 def test_summary_is_read_by_tables_and_headings():

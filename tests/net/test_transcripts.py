@@ -1,7 +1,6 @@
 """Commands print what their transcripts say; `pytest --update-golden` writes the transcripts."""
 
-from __future__ import annotations
-
+import contextlib
 import difflib
 import shutil
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import texts
 from tests.net import console
 from tests.net.train_rows import write_folder
 
@@ -24,6 +24,7 @@ def get_config():
     config.logging.every = config.checkpoints.every = config.evals.validation.every = 2
     return config
 """
+ON_ALL_DEVICES = ("plan", "train_config")  # what they print tells how many devices there are
 FIRST = "first"  # the transcript whose folder all others begin with
 NAMES = [
     pytest.param(path.stem, marks=pytest.mark.slow if path.stem.endswith("_slow") else ())
@@ -52,7 +53,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     folder = tmp_path_factory.mktemp("transcripts") / "first"
     write_folder(folder)
     (folder / "tiny.py").write_text(TINY)
-    play(FIRST, folder, request.config.getoption("--update-golden"))
+    with texts.one_device():
+        play(FIRST, folder, request.config.getoption("--update-golden"))
     return folder
 
 
@@ -61,4 +63,5 @@ def test_commands_print_what_their_transcript_says(name, prepared, tmp_path, req
     if name == "import":  # as if the extra were not installed; tensorflow_datasets looks for it too
         monkeypatch.setitem(sys.modules, "tensorflow", None)
     folder = shutil.copytree(prepared, tmp_path / "copy", symlinks=True)
-    play(name, folder, request.config.getoption("--update-golden"))
+    with contextlib.nullcontext() if name in ON_ALL_DEVICES else texts.one_device():
+        play(name, folder, request.config.getoption("--update-golden"))

@@ -1,7 +1,5 @@
 """Encoders that no Hugging Face folder can hold compute what the float64 statement says."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 
@@ -44,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in variants.VARIANTS],
 )
-def test_a_variant_is_the_float64_statement(folder, name):
+def test_a_variant_is_the_float64_statement(folder, name, one_device):
     knobs = variants.VARIANTS[name]
     changes = TRAIN | {f"model.{knob}": value for knob, value in knobs.items()}
     words = ["train", "--config=base.py", f"--workdir=runs/{name}"]

@@ -1,7 +1,5 @@
 """Train rows of the net, and read the numbers that they leave."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -35,12 +33,10 @@ class Trained(NamedTuple):
         return read_numbers(self.workdir)
 
 
-def train(
-    folder: Path, names: list[str], users_flags: bool = False, devices: int = 1
-) -> dict[str, Trained]:
+def train(folder: Path, names: list[str], users_flags: bool = False) -> dict[str, Trained]:
     """Train rows in one process below a folder of `write_folder`."""
     commands = [command(name, f"runs/{name}") for name in names]
-    results = run_commands(folder, commands, make_environment(folder, users_flags, devices))
+    results = run_commands(folder, commands, make_environment(folder, users_flags))
     return {
         name: Trained(result, folder / "runs" / name)
         for name, result in zip(names, results, strict=True)

@@ -1,7 +1,5 @@
 """Encoders that no Hugging Face folder can hold, in plain float64 numpy, a text at a time."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
