@@ -40,8 +40,10 @@ def draw(figure, **options):
         return drawing.draw_figures([figure], **options)[0].axes[0]
 
 
-def describe(axes) -> Iterator[str]:
-    """Yield lines on what is drawn on some axes, and where."""
+def describe(figure) -> Iterator[str]:
+    """Yield lines on what is drawn, and where, and on what a page shows there."""
+    with drawing.use_style():
+        ((axes, readings),) = drawing.draw_figures([figure])[1]
 
     def write(numbers) -> str:
         return " ".join(f"{number:.4g}" for number in np.ravel(numbers))
@@ -59,6 +61,8 @@ def describe(axes) -> Iterator[str]:
     legend = axes.get_legend()
     for text in [*axes.texts, *(legend.texts if legend else ())]:
         yield text.get_text()
+    for x, y, text in readings:
+        yield f"at {write([x, y])}: {text}"
 
 
 def rise(low: float, **options) -> Chart:
@@ -75,6 +79,7 @@ CHARTS = {
     "rows": ROWS,
     "rows of two lines": dataclasses.replace(ROWS, series=[*ROWS.series, *ROWS.series]),
     "matrix with an empty cell": HEAT,
+    "shares": Chart("t", [Series("", [(0.0, 1 / 3), (1.0, 0.5)])], percent=True),
     "values far apart": rise(0.01),
     "values not so far apart": rise(0.1),
     "values far apart on a linear axis": rise(0.01, log=False),
@@ -94,7 +99,7 @@ CHARTS = {
 
 
 def test_axes_have_what_is_frozen(pytestconfig):
-    lines = [line for name, c in CHARTS.items() for line in (f"# {name}", *describe(draw(c)))]
+    lines = [line for name, c in CHARTS.items() for line in (f"# {name}", *describe(c))]
     check_lines(lines, Path(__file__).parent / "frozen" / "axes.txt", pytestconfig)
 
 

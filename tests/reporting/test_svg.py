@@ -9,30 +9,12 @@ import pytest
 
 from bert_jax.reporting import svg
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.formats import SPACE
 from tests.reporting.kinds import FIGURES, HEAT, LINE, ROWS
 
 
-def read(figure):
-    """The readings of a figure on a page, and its picture."""
-    element = ElementTree.fromstring(svg.draw_svg(figure))
-    return json.loads(element.get("data-readings")), element.find(".//{*}svg")
-
-
-def test_every_mark_says_its_exact_value():
-    texts = [[text for *_, text in read(figure)[0]] for figure in (LINE, ROWS, HEAT)]
-    assert texts[0] == ["s, tokens 10: 1", "s, tokens 20: 2", "s, tokens 40: 4"]
-    assert texts[1][2:] == [
-        f"s, {ROWS.rows[2]}: 16 (15 to 17)",
-        *(f"s, {ROWS.rows[0]}: {value}" for value in ("9.5", "10.5")),
-    ]
-    assert texts[2] == ["a, c: 1", "a, d: 2", "b, c: 3", "b, d: none"]
-    share = Chart("t", [Series("", [(0.0, 1 / 3), (1.0, 0.5)])], percent=True)
-    assert read(share)[0][0][2] == f"step 0: 33.3333{SPACE}%"
-
-
 def test_readings_stand_where_the_dots_are():
-    readings, picture = read(LINE)
+    element = ElementTree.fromstring(svg.draw_svg(LINE))
+    readings, picture = json.loads(element.get("data-readings")), element.find(".//{*}svg")
     dots = [(float(use.get("x")), float(use.get("y"))) for use in picture.findall(".//{*}use")]
     for place in readings:
         assert min(abs(place[0] - x) + abs(place[1] - y) for x, y in dots) < 0.2
