@@ -1,14 +1,20 @@
 """Verdicts on claims: words by the ends of intervals, seeds needed by simulation, reports."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
-from bert_jax.studies.report import simultaneous, verdicts
+from bert_jax.studies.definition import Comparison
+from bert_jax.studies.report import answers, simultaneous, verdicts
+from bert_jax.studies.report.blocks import render_markdown
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
-from tests.studies.views import TRUE
+from bert_jax.studies.report.view import View
+from tests import study_workdir
+from tests.studies.two_way import halves_by_hand
+from tests.studies.views import LOSS, TRUE, build_view, define_claims
 
 SPREAD = 0.02
 
@@ -94,3 +100,66 @@ def test_verdict_needs_no_seeds_where_none_help():
     assert judge(make_gain(raise_first(values, 0.0))) == (UNDERPOWERED, None)
     close = raise_first(draw_noise(3, points=2, seed=1), 0.02)
     assert judge(make_gain(close, error=0.004)).needed > judge(make_gain(close)).needed
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory) -> View:
+    return build_view(tmp_path_factory.mktemp("w") / "w", define_claims(), examples=300)
+
+
+def by_hand(values: dict[tuple[str, int], float], baseline: str, point: str, level: float):
+    """Return mean and half of the interval of a point minus the baseline, over all three rates."""
+    labels = [baseline, point, *({"15 %", "20 %", "80 %"} - {baseline, point})]
+    table = np.array([[values[label, seed] for seed in range(4)] for label in labels])
+    return (table[1] - table[0]).mean(), halves_by_hand(table, level)[0]
+
+
+def test_claims_are_judged_by_all_points(view):
+    """Six families: two sizes, each against 15 % (also claimed), 20 % and 80 %.
+
+    One claim is true, one reversed, and one null.
+    """
+    assert view.family_count == 6
+    judged = verdicts.judge_claims(view)
+    words = {(one.claimed.claim, one.place): one.verdict.word for one in judged}
+    wanted = {"C1": REPLICATED, "C3": NOT_REPLICATED, "C16": REPLICATED}
+    assert words == {(c, at): word for c, word in wanted.items() for at in ("2 x 64", "2 x 128")}
+    compared = {(gap.family, gap.point): gap for gap in answers.compute_findings(view).gaps[0]}
+    for claimed, place, gain, _ in judged:
+        losses = {
+            (r.entry.labels["masking.rate"], r.entry.seed): r.metrics[LOSS]
+            for r in view.results
+            if r.entry.labels["size"] == place
+        }
+        mean, half = by_hand(losses, claimed.baseline, claimed.point, 0.05 / 6)
+        assert (gain.mean, gain.pairs) == (pytest.approx(-mean), 4)
+        # Over 300 examples, whose own noise has a deviation of 0.3, on both sides and in 4 seeds.
+        error = math.sqrt((gain.high - gain.mean) ** 2 - half**2) / 2.865  # Sidak's quantile
+        assert error == pytest.approx(0.3 / math.sqrt(300) * math.sqrt(2 / 4), rel=0.25)
+        if claimed.baseline == "15 %":  # also compared; a lower loss is a gain
+            gap = compared[place, claimed.point]
+            assert (gain.low, gain.high) == (-gap.high, -gap.low)
+
+
+def test_claims_of_gains_are_judged_by_all_points(tmp_path):
+    """The spread is that of differences of gains, over all rates; one verdict of both sizes."""
+    metric = "pos/accuracy"  # no values of single examples
+    larger = dataclasses.replace(TRUE, metric=metric, more_at=("size", "2 x 128", "2 x 64"))
+    smaller = dataclasses.replace(larger, more_at=("size", "2 x 64", "2 x 128"))
+    made = define_claims(
+        claims=(larger, smaller),
+        comparisons=(Comparison("masking.rate", "15 %", (metric,)),),
+        evaluations=study_workdir.EVALUATIONS,
+    )
+    view = build_view(tmp_path / "w", made)
+    scores = {(*r.entry.labels.values(), r.entry.seed): r.metrics[metric] for r in view.results}
+    rates = {(rate, seed) for _, rate, seed in scores}
+    more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
+    mean, half = by_hand(more, "80 %", "20 %", 0.05 / 4)  # two claims, a comparison at two sizes
+    judged = verdicts.judge_claims(view)
+    one, other = (claim.gain for claim in judged)
+    assert (one.mean, other.mean) == pytest.approx((mean, -mean))
+    for gain in (one, other):
+        assert gain.high - gain.mean == pytest.approx(half, rel=5e-3)
+    text = render_markdown(verdicts.describe_claims(view, judged))
+    assert "20 % gains more over 80 % at 2 x 128 than at 2 x 64, by POS accuracy" in text
