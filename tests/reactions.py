@@ -1,7 +1,5 @@
 """A vocabulary of whole tokens, as of rxnfp: the matches of an expression in a chemical formula."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tokenizers

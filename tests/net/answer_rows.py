@@ -30,6 +30,7 @@ FILES = {  # the lines that `predict` reads, and labelled pairs
     "questions.txt": f"who sees the sea?\ta child sees the sea. it rains.\nwho?\t{LONG}\n",
     "choices.jsonl": '{"text": "the cat sees it.", "options": ["it leaves.", "the sea.", "no."]}\n',
     "long.txt": f"a [MASK] stone {LONG}\n",
+    "spread.txt": LONG.replace("last", "[MASK]") + "\n",
     "unlike.txt": "the cat\n\nthé ÇAT 猫 🙂 [UNK] 12,5%\n",
     "order/validation.tsv": "text\ttext_pair\tlabel\n"
     "the cat sees it.\tit rains.\tis_next\na child.\tthe last train.\tnot_next\n",
@@ -67,6 +68,7 @@ TASKS = (  # models, and a task of `predict` with its flags and input
     (("roberta", "modernbert"), "fill-mask --top-k=3 pieces.txt"),
     (("bert",), "fill-mask --long=cut --top-k=2 long.txt"),
     (("bert",), "fill-mask --long=windows --stride=16 --stride-as=step --top-k=2 long.txt"),
+    (("bert",), "fill-mask --long=windows --top-k=2 spread.txt"),
     (("bert",), "fill-mask --format=text masks.txt"),
     (("bert",), "nsp pairs.txt"),
     (("classify", "regress"), "classify lines.txt"),

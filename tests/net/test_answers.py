@@ -16,11 +16,16 @@ from tests.net.rows import TOLERANCE
 from tests.reference import softmax
 
 FROZEN = golden.read("answers")
-QUICK = (  # starts of questions: some suites, and every task of `predict`
+QUICK = (  # starts of questions: some of each suite, and every task of `predict`
     "bert: evaluate --suite=cross_rate --source",
     "roberta: evaluate --suite=nelbo",
+    "causal: evaluate --suite=nelbo",
+    "bert: evaluate --suite=pll --source",
     "modernbert: evaluate --suite=pll --source=files:lines.txt --within-word",
     "causal: evaluate --suite=blimp",
+    "bert: evaluate --suite=sts",
+    "bert: evaluate --suite=nsp --source",
+    "bert: evaluate --suite=probe --task=sst2",
     "classify: evaluate --suite=glue",
     "span: evaluate --suite=squad",
     "bert: predict fill-mask --long=windows",
@@ -28,10 +33,12 @@ QUICK = (  # starts of questions: some suites, and every task of `predict`
     "bert: predict nsp",
     "regress: predict classify",
     "choice: predict classify",
-    "tag: predict tag words.txt",
+    "tag: predict tag",
     "span: predict answer --top-k",
     "modernbert: predict embed",
+    "bert: predict embed --pooling",
     "causal: predict generate --max-tokens=8 --temperature=1",
+    "bert: predict generate",
 )
 EXCHANGED = answer_rows.PARTS[2][1]
 

@@ -1,7 +1,5 @@
 """Models that suites score."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from bert_jax.data import prepare
 from bert_jax.interop import runs
 from tests import texts, toy
-from tests.suites.masked import make_model, write_vocabulary
+from tests.suites.masked import make_model
 
 
 @pytest.fixture(scope="session")
@@ -22,27 +20,19 @@ def run(tmp_path_factory) -> runs.TrainedModel:
     return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 
-@pytest.fixture(scope="session")
-def masked(tmp_path_factory) -> runs.TrainedModel:
+@pytest.fixture
+def masked() -> runs.TrainedModel:
     """A masked model of 16 positions that somebody else trained."""
-    return make_model(write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
+    return make_model()
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory) -> dict[str, runs.TrainedModel]:
+@pytest.fixture
+def models() -> dict[str, runs.TrainedModel]:
     """Two vocabularies: every word of the texts as one piece, and only letters."""
-    folder = tmp_path_factory.mktemp("models")
-    phrases = [*texts.SUBJECTS, *texts.VERBS, *texts.PLACES]
-    words = sorted({word for phrase in phrases for word in phrase.split()})
-    letters = sorted(set("".join(words)))
-    pieces = {
-        "whole": [*words, "."],
-        "letters": [*letters, *(f"##{letter}" for letter in letters), "."],
-    }
-    return {
-        name: make_model(write_vocabulary(folder / name, some), longest=96)
-        for name, some in pieces.items()
-    }
+    phrases = " ".join([*texts.SUBJECTS, *texts.VERBS, *texts.PLACES])
+    words, letters = sorted({*phrases.split()}), sorted({*phrases} - {" "})
+    pieces = {"whole": words, "letters": [*letters, *(f"##{letter}" for letter in letters)]}
+    return {name: make_model((*some, "."), longest=96) for name, some in pieces.items()}
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Small masked models, and the probabilities of their tokens by copies made by hand."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,45 +7,33 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data import engines
+from bert_jax.data.tokenizer import SPECIALS, Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from tests import toy
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij")]
-PIECES += ["the", "cat", "cats", "sees", "see", "."]
+LETTERS = (*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
+PIECES = (*LETTERS, "the", "cat", "cats", "sees", "see", ".")
 LONGEST = 16
-CAUSAL = {  # changes of a model that reads from left to right
-    "objectives__causal_lm__weight": 1.0,
-    "objectives__mlm__weight": None,
-    "objectives__nsp__weight": None,
-    "pairs": "none",
-    "model__causal": True,
-    "checkpoints__best": "",
-}
 TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
 
-def write_vocabulary(folder: Path, pieces: Sequence[str] = PIECES) -> Path:
-    folder.mkdir(exist_ok=True)
-    file = folder / "vocab.txt"
-    file.write_text("".join(f"{piece}\n" for piece in [*SPECIALS, *pieces]))
-    return file
-
-
-def make_model(vocabulary: Path, longest: int = LONGEST, **changes: object) -> runs.TrainedModel:
+@functools.cache
+def make_model(
+    pieces: tuple[str, ...] = PIECES, longest: int = LONGEST, **changes: object
+) -> runs.TrainedModel:
     """A model of random weights, as somebody else's."""
-    tokenizer = tokenizers.load_tokenizer(vocabulary)
+    tokenizer = Tokenizer(engines.build_wordpiece([*SPECIALS, *pieces]))
     shape = {"model__init_stddev": 0.3, "model__layers": 1, "model__max_positions": longest}
     config = toy.config(**(shape | {"sequence_length": longest} | changes))
     params = toy.init(config, vocab=tokenizer.size)
     if "mlm" in params:
         bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape)
         params = params | {"mlm": params["mlm"] | {"bias": bias.astype(np.float32)}}
-    meta = {"foreign": vocabulary.parent.name}
-    return runs.TrainedModel(vocabulary.parent, config, tokenizer, vocabulary, params, 0, meta)
+    meta = {"foreign": "model"}
+    return runs.TrainedModel(Path("model"), config, tokenizer, Path("vocab.txt"), params, 0, meta)
 
 
 def read_logits(

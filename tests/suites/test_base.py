@@ -1,7 +1,5 @@
 """Standard errors by document, and the progress line."""
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,13 +1,10 @@
 """Minimal pairs, against sums by hand; and files of pairs that cannot be read."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 
-from bert_jax.errors import DataError
 from tests.suites.asking import ask, score
 from tests.suites.masked import plainly
 
@@ -63,19 +60,3 @@ def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
     assert (found["pairs"], found["ties"]) == (2, 1)
     assert list(found["paradigm"]) == ["agreement", "order"]
     assert list(ask(masked, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]
-
-
-@pytest.mark.fault(12)
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (make_lines([("a", "b")]) + "{", "bad.jsonl:2: not JSON"),
-        (make_lines([("a", "b"), ("the cat", "\u0301")]), "bad.jsonl:2: no token in "),
-        ("", "bad of files:.* holds no pairs"),
-    ],
-)
-def test_blimp_names_a_bad_row(masked, tmp_path, text, said):
-    """The transcript of `evaluate` has a row without a sentence."""
-    (tmp_path / "bad.jsonl").write_text(text)
-    with pytest.raises(DataError, match=said):
-        ask(masked, "blimp", source=f"files:{tmp_path}")

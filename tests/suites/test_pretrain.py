@@ -1,7 +1,5 @@
 """Suite `pretrain`, the validation split as training scores it, and what shares its corpus."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 
 from bert_jax import suites
 from bert_jax.evaluation import corpus
+from bert_jax.suites import nsp
 from bert_jax.suites.cross_rate import RATES
 from tests import texts
 from tests.suites.asking import ask, score
@@ -33,10 +32,14 @@ def test_pretrain_by_example_adds_up(usual):
     assert arrays["mlm_loss.count"].sum() == found["mlm_predictions"]
 
 
-@pytest.mark.parametrize("rows", [1, 13])
-def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
-    """On eight devices with as many rows as fit, on one with few."""
-    found, arrays = score(run, "pretrain", batch_size=rows)
+@pytest.mark.parametrize(
+    ("masking", "rows"),
+    [({}, 13), ({"rate": 0.4}, 1), ({"replace": (1.0, 0.0, 0.0), "unit": "word"}, 0)],
+)
+def test_pretrain_depends_on_the_weights_alone(run, usual, one_device, masking, rows):
+    """On eight devices and on one, in any batch, and however the run masked in training."""
+    masking = dataclasses.replace(run.config.masking, **masking)
+    found, arrays = score(run.replace_sections(masking=masking), "pretrain", batch_size=rows)
     assert found == pytest.approx(usual[0], rel=1e-6)
     assert arrays["examples"].tobytes() == usual[1]["examples"].tobytes()
     for name, values in arrays.items():
@@ -46,17 +49,6 @@ def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
 def test_pretrain_takes_changes_of_its_own_config(run, usual, one_device):
     found = ask(run, "pretrain", changes=(("evals.validation.rate", "0.4"),))
     assert found["mlm_predictions"] > 2 * usual[0]["mlm_predictions"]
-
-
-@pytest.mark.parametrize("knobs", [{"rate": 0.4}, {"replace": (1.0, 0.0, 0.0), "unit": "word"}])
-def test_pretrain_has_the_same_masks_for_any_training(run, usual, one_device, knobs):
-    """The same weights have the same score of every example, however their run masked."""
-    masking = dataclasses.replace(run.config.masking, **knobs)
-    found, arrays = score(run.replace_sections(masking=masking), "pretrain")
-    assert found == pytest.approx(usual[0], rel=1e-6)
-    assert arrays["examples"].tobytes() == usual[1]["examples"].tobytes()
-    np.testing.assert_array_equal(arrays["mlm_loss.count"], usual[1]["mlm_loss.count"])
-    np.testing.assert_allclose(arrays["mlm_loss.sum"], usual[1]["mlm_loss.sum"], rtol=1e-5)
 
 
 def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
@@ -79,5 +71,5 @@ def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
 
 def test_nsp_of_a_corpus_is_part_of_pretrain(run, usual, one_device):
     found = ask(run, "nsp")
-    assert "nsp_accuracy_low" in found
+    assert found.keys() > {f"nsp_{name}" for name in nsp.METRICS}
     assert found == pytest.approx({key: usual[0][key] for key in found}, rel=1e-6)

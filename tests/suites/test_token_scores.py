@@ -1,7 +1,5 @@
 """Scores of masked copies against a loop that masks one token at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -9,9 +7,8 @@ import pytest
 
 from bert_jax import suites
 from bert_jax.evaluation import inference
-from bert_jax.suites.forward import Forward
 from bert_jax.suites.token_scores import TokenScorer
-from tests.suites.masked import CAUSAL, LONGEST, TEXTS, make_model, plainly, plainly_masked
+from tests.suites.masked import LONGEST, TEXTS, plainly, plainly_masked
 
 
 def ask_pll(batch_size: int = 0) -> suites.Options:
@@ -27,20 +24,6 @@ def test_token_scorer_equals_a_plain_loop(masked, within_word, one_device):
     for ids, values in zip(encoded, found, strict=True):
         np.testing.assert_allclose(values, plainly(masked, ids, within_word), rtol=1e-5)
     np.testing.assert_array_equal(found[0], found[4])  # equal texts, equal to the bit
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_token_scorer_scores_parts_in_their_context(masked, causal, one_device):
-    run = masked
-    if causal:
-        run = make_model(masked.tokenizer_path, **CAUSAL)
-    score = TokenScorer(run, ask_pll(8))
-    encoded = run.tokenizer.encode_batch([*TEXTS, "cat abc the abc see abc cats abcd abc ."])
-    parts = [(1, 3), (1, 1), (2, 9), (0, 1), (0, 2), (12, 19)]
-    found = score(encoded, parts=parts)
-    for whole, part, values in zip(score(encoded), parts, found, strict=True):
-        np.testing.assert_allclose(values, whole[slice(*part)], rtol=1e-6)
-    assert [values.tolist() for values in score(encoded[:2], parts=[(0, 0)] * 2)] == [[], []]
 
 
 def test_score_masked_reads_where_most_is_seen(models, one_device):
@@ -63,23 +46,3 @@ def test_score_masked_reads_where_most_is_seen(models, one_device):
     np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
     assert found[0][1].tolist() == list(right)
     np.testing.assert_allclose(found[1][0], of_windows[0][0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("size", [0, 1, 32])
-def test_forward_computes_every_row_once(size):
-    lengths = np.random.default_rng(0).integers(1, 60, 101)
-
-    def make(some, length, size):
-        numbers = np.full((size, 1), -1, np.int32)
-        numbers[: len(some), 0] = some
-        assert (lengths[some] <= length).all()
-        assert (lengths[some] > length / 2).all() or length <= 8  # padding is a part of a row
-        return {"numbers": numbers}
-
-    told: list[tuple[int, int]] = []
-    forward = Forward(lambda params, batch: batch["numbers"] * params, np.int32(2))
-    found = list(forward(lengths, make, size, lambda *done: told.append(done)))
-    for some, values in found:
-        np.testing.assert_array_equal(values[:, 0], 2 * some)
-    assert sorted(np.concatenate([some for some, _ in found]).tolist()) == list(range(101))
-    assert told[-1][0] == told[-1][1]
