@@ -1,7 +1,5 @@
 """A source of texts small enough to enumerate: its probabilities, entropy and conditionals."""
 
-from __future__ import annotations
-
 import itertools
 
 import jax

@@ -1,7 +1,5 @@
 """A terminal on which somebody types, for tests of what a person sees."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

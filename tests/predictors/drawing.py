@@ -1,23 +1,14 @@
-"""What tests share: golden models, a small model that writes, and top-k and top-p by token."""
-
-from __future__ import annotations
+"""What tests share: golden models, and a small model that writes."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bert_jax.api import Model
-from bert_jax.data import engines
-from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import runs
-from bert_jax.predictors.generate import Draw
-from tests import toy, variants
+from tests import variants
 from tests.suites import masked
 
 GOLDEN = variants.GOLDEN / "huggingface"
-PIECES = [*masked.PIECES, ",", "(", ")"]
 CAUSAL = {  # changes of a model that reads from left to right
     "objectives__causal_lm__weight": 1,
     "model__causal": "true",
@@ -25,18 +16,10 @@ CAUSAL = {  # changes of a model that reads from left to right
 }
 
 
-@functools.cache
-def tokenizer() -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer(engines.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
-
-
-@functools.cache
 def make_model(**changes: object) -> runs.TrainedModel:
     """A model of 40 positions and random weights."""
-    shape = {"model__max_positions": 40, "sequence_length": 40, "model__init_stddev": 0.4}
-    config = toy.config(**{"pairs": "none", **shape, **changes})
-    params = toy.init(config, seed=1, vocab=tokenizer().size)
-    return runs.TrainedModel(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
+    shape = {"pairs": "none", "model__layers": 2, "model__init_stddev": 0.4}
+    return masked.make_model((*masked.PIECES, ",", "(", ")"), 40, **shape | changes)
 
 
 @functools.cache
@@ -49,18 +32,3 @@ def open_golden(name: str) -> runs.TrainedModel:
 def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
     """What `predict generate` answers."""
     return Model(run).generate(texts, **options)
-
-
-def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
-    """Scores at a temperature, -inf where a filter drops a token; in float64, token by token."""
-    scores = scores / draw.temperature
-    order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    kept = set(order[: draw.top_k or None])
-    weights = {token: np.exp(scores[token] - scores[order[0]]) for token in order if token in kept}
-    reached = 0.0
-    for token in order:
-        if token in kept:
-            if reached >= draw.top_p * sum(weights.values()):
-                kept.remove(token)
-            reached += weights[token]
-    return np.array([score if token in kept else -np.inf for token, score in enumerate(scores)])

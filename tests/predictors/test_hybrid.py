@@ -1,7 +1,5 @@
 """`predict generate` of a hybrid model: masks are filled, other texts go on."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from tests.predictors import drawing

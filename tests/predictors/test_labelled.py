@@ -1,43 +1,20 @@
-"""Tasks of fine-tuned heads against transformers' answers, evaluations and their definition."""
+"""Tasks of fine-tuned heads against transformers' answers and their definition."""
 
-from __future__ import annotations
-
-import dataclasses
 import functools
 import json
-import random
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
-from bert_jax.config import knobs
-from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation import task_evaluator
-from bert_jax.predictors import TASKS, stream
+from bert_jax.predictors import stream
 from bert_jax.predictors.labelled import find_entities
 from bert_jax.predictors.options import Options
 from tests import variants
 from tests.predictors.drawing import open_golden
 
+PAIR = ("text", "text_pair")
 ANSWERS = json.loads((variants.GOLDEN / "pipelines.json").read_text())
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "ran",
-    "mat",
-    "big",
-    "red",
-    "walked",
-    "jumping",
-    "zzz",
-    "The",
-]
 
 
 @functools.cache
@@ -57,25 +34,14 @@ def take_keys(rows: list[dict], *names: str) -> list[dict]:
     return [{key: row[key] for key in names if key in row} for row in rows]
 
 
-# --- as transformers answers ----------------------------------------------------------------------
+# --- as transformers answers; tests/test_api.py has its choices among options ---------------------
 
 
 def test_classify_equals_the_pipeline():
-    rows = take_keys(ANSWERS["classify"], "text", "text_pair")
-    found = ask("sequence_classification", "classify", rows)
-    for row, one, golden in zip(rows, found, ANSWERS["classify"], strict=True):
-        assert list(one) == [*row, "label", "probabilities"]
+    found = ask("sequence_classification", "classify", take_keys(ANSWERS["classify"], *PAIR))
+    for one, golden in zip(found, ANSWERS["classify"], strict=True):
         assert one["probabilities"] == pytest.approx(golden["scores"], abs=1e-5)
         assert one["label"] == max(golden["scores"], key=golden["scores"].get)
-
-
-def test_classify_choice_is_a_softmax_over_options():
-    rows = take_keys(ANSWERS["choice"], "text", "options")
-    found = ask("multiple_choice", "classify", rows)
-    for one, golden in zip(found, ANSWERS["choice"], strict=True):
-        shares = dict(zip(golden["options"], golden["probabilities"], strict=True))
-        assert one["probabilities"] == pytest.approx(shares, abs=1e-5)
-        assert one["label"] == max(shares, key=shares.__getitem__)
 
 
 def test_tag_finds_the_entities_of_the_pipeline():
@@ -104,48 +70,6 @@ def test_answer_finds_the_best_span_of_all():
         assert np.log(first["score"] / second["score"]) == pytest.approx(odds, abs=1e-4)
 
 
-# --- as an evaluation has it ----------------------------------------------------------------------
-
-
-FLOATS = {"probabilities", "value", "score"}
-LABELS = {  # any: an evaluation needs some
-    "sequence_classification": ("classify", 0),
-    "multiple_choice": ("classify", 0),
-    "token_classification": ("tag", (0,) * 30),
-    "question_answering": ("answer", ()),
-}
-
-
-def make_rows(name: str) -> list[dict[str, Any]]:
-    """Lines with long texts, of which tag and answer look at several windows."""
-    draw = random.Random(name)
-    texts = [" ".join(draw.choices(WORDS, k=30)) for _ in range(9)]
-    if name == "question_answering":
-        return [{"question": "the cat", "context": text} for text in texts]
-    if name == "multiple_choice":
-        options = [[f"{text} b", "c", "d"][: 2 + i % 2] for i, text in enumerate(texts)]
-        return [{"text": t[:40], "options": o} for t, o in zip(texts, options, strict=True)]
-    return [{"text": text} for text in texts]
-
-
-@pytest.mark.parametrize("name", LABELS)
-def test_labelled_answers_as_an_evaluation(name):
-    """On eight devices there and one here."""
-    run, rows, (task, label) = open_golden(name), make_rows(name), LABELS[name]
-    mesh = sharding.make_mesh(knobs.Parallel())
-    predictor: Any = TASKS[task].make(stream.AskedModel(run, Options()))
-    read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
-    examples = [dataclasses.replace(predictor.make_example(row), label=label) for row in read]
-    scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
-    _, made = scored.evaluate(jax.device_put(run.params, sharding.replicated(mesh)))
-    for row, prediction, found in zip(read, made, ask(name, task, rows), strict=True):
-        wanted = predictor.make_result(row, prediction)
-        assert found.keys() == wanted.keys()
-        assert all(found[key] == wanted[key] for key in found.keys() - FLOATS)
-        for key in FLOATS & found.keys():
-            assert found[key] == pytest.approx(wanted[key], abs=1e-5)
-
-
 # --- by definition --------------------------------------------------------------------------------
 
 
@@ -157,39 +81,3 @@ def test_find_entities_reads_marks():
         ("Paris", "LOC", 14, 19),
         ("x", "PER", 20, 21),
     ]
-    assert find_entities("", [], []) == []
-
-
-def test_tag_refuses_entities_without_marks():
-    run = open_golden("token_classification")
-    nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB"))
-    model = stream.AskedModel(
-        run.replace_sections(objectives={"tag": nouns}), Options(entities=True)
-    )
-    with pytest.raises(ConfigError, match="NOUN, VERB mark no entities"):
-        TASKS["tag"].make(model)
-
-
-@pytest.mark.parametrize("options", [["a"], ["a", "b", "a"]])
-def test_classify_needs_options_that_differ(options):
-    with pytest.raises(DataError, match="line 1: options = "):
-        ask("multiple_choice", "classify", [{"text": "the", "options": options}])
-
-
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("causal_lm", "generate"),
-        ("sequence_classification", "classify"),
-        ("token_classification", "tag"),
-        ("question_answering", "answer"),
-    ],
-)
-def test_blank_line_yields_a_row(name, task):
-    """The transcript of `predict` has `fill-mask` and `nsp`."""
-    found = ask(name, task, ["", " \t", ""])
-    assert len(found) == 3
-    assert found[0].keys() == found[1].keys()
-    assert found[0] == found[2]
-    if task == "answer":
-        assert found[0] == {"question": "", "answer": "", "start": 0, "end": 0, "score": 1.0}

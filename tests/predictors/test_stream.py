@@ -1,25 +1,18 @@
 """From lines to results: order, batches, look-ahead, pauses, bad lines, the report."""
 
-from __future__ import annotations
-
 import contextlib
 import io
-import itertools
 import json
 import os
 import random
 import threading
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli
-from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Work
 from bert_jax.predictors.options import Options
 from tests import EXAMPLES, texts
 from tests.predictors.drawing import GOLDEN, open_golden
@@ -37,25 +30,11 @@ def make_stream(*, typed: bool = False, **options) -> predictions.Stream:
 
 
 def read_parts(parts: list[bytes], count: int) -> list[list[bytes]]:
-    """What is read of a pipe that is fed part by part, each once the last is read."""
-    source, sink = os.pipe()
-    left = iter([*parts, None, *(b"" for _ in range(999))])
-
-    def read(descriptor: int, size: int) -> bytes:
-        """Feed a part, as a program does that waits for its answer, then read what is there."""
-        part = next(left)
-        if part is None:
-            os.close(sink)
-        elif part:
-            os.write(sink, part)
-        return os_read(descriptor, size)
-
-    os_read = os.read
+    """The lines of an input of which each read gives a part."""
+    left = iter([*parts, b""])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "read", read)
-        found = list(predictions.read_lines(source, count))
-    os.close(source)
-    return found
+        patch.setattr(os, "read", lambda descriptor, size: next(left))
+        return list(predictions.read_lines(0, count))
 
 
 @settings(max_examples=EXAMPLES or 30)
@@ -65,14 +44,11 @@ def read_parts(parts: list[bytes], count: int) -> list[list[bytes]]:
     chunk=st.integers(1, 40),
     ended=st.booleans(),
 )
-def test_read_lines_parts_at_newlines(lines, count, chunk, ended, tmp_path_factory):
+def test_read_lines_parts_at_newlines(lines, count, chunk, ended):
     data = b"".join(line + b"\n" for line in lines)
     data = data if ended else data.removesuffix(b"\n")
-    path = tmp_path_factory.getbasetemp() / "lines.txt"
-    path.write_bytes(data)
-    with pytest.MonkeyPatch.context() as patch, path.open("rb") as file:
-        patch.setattr(predictions, "CHUNK", chunk)
-        found = list(predictions.read_lines(file.fileno(), count))
+    parts = [data[start : start + chunk] for start in range(0, len(data), chunk)]
+    found = read_parts(parts, count)
     expected = [line.removesuffix(b"\n") for line in io.BytesIO(data)]
     assert [line for window in found for line in window] == expected
     assert all(1 <= len(window) <= count for window in found)
@@ -90,42 +66,6 @@ def test_decode_line_drops_a_byte_order_mark():
     assert [predictions.decode_line(number, line) for number in (1, 2)] == ["a", "\ufeffa"]
 
 
-@pytest.mark.fault(11)
-def test_bytes_of_no_text_are_replaced_and_counted(capsys):
-    stream = make_stream()
-    found = [row["text"] for row in stream.answer([b"caf\xe9", b"the cat", b"\xff\xfe"])]
-    assert found == ["caf\ufffd", "the cat", "\ufffd\ufffd"]
-    predictions.warn_of_replaced(stream.tally.replaced)
-    assert capsys.readouterr().err.startswith("warning: 2 lines have bytes that are no UTF-8")
-
-
-# --- batches --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [0, 1, 64, 97])
-def test_work_computes_each_row_once_by_length(count):
-    lengths, seen = np.random.default_rng(count).integers(2, 90, count), []
-
-    def compute(chosen, length, size):
-        assert length == round_length(int(lengths[chosen].max()))
-        assert len(chosen) <= size <= 16
-        seen.append(lengths[chosen])
-        numbers = np.pad(chosen, (0, size - len(chosen)), constant_values=-1)
-        return numbers, {"twice": 2 * numbers}
-
-    found = Work(lengths, compute, iter).compute_rows(16)
-    assert [int(number) for number, _ in found] == list(range(count))
-    assert [int(one["twice"]) for _, one in found] == [2 * i for i in range(count)]
-    assert [len(one) for one in seen] == [16] * (count // 16) + [count % 16] * (count % 16 > 0)
-    # No batch could be shorter.
-    assert all(a.min() >= b.max() for a, b in itertools.pairwise(seen))
-
-
-def make_lines(count: int, most: int, seed: int) -> list[str]:
-    draw = random.Random(seed)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(0, most))) for _ in range(count)]
-
-
 # --- bad lines ------------------------------------------------------------------------------------
 
 BAD = [
@@ -138,7 +78,8 @@ BAD = [
 
 
 def test_stream_ends_at_a_bad_line_if_none_is_typed(capsys):
-    good = [line.encode() for line in make_lines(20, 5, seed=0)]
+    draw = random.Random(0)
+    good = [" ".join(draw.choices(WORDS, k=draw.randint(0, 5))).encode() for _ in range(20)]
     lines = [*good, *BAD]
     random.Random(0).shuffle(lines)
     places = [number for number, line in enumerate(lines, 1) if line in BAD]
@@ -190,26 +131,10 @@ def test_predict_answers_each_line_of_a_pipe():
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize(
-    ("megabytes", "says"),
-    [(50, "more than 16,777,216 bytes"), (15, "15,728,640 characters, more than 1,000,000")],
-)
-def test_predict_refuses_an_enormous_line(tmp_path, capsys, megabytes, says):
-    text = ("word " * (10 << 20))[: megabytes << 20]
-    file = tmp_path / "in.txt"
-    file.write_text(f"the cat\n{text}\na dog\n")
-    words = ["predict", "embed", f"--model={MODEL}", f"--input={file}"]
-    assert cli.execute(words) == 3
-    out, err = capsys.readouterr()
-    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
-    assert err.splitlines()[0] == f"error: line 2: {says}"
-
-
-@pytest.mark.fault(10)
 def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
-    monkeypatch.setattr(predictions, "CHUNK", 8)
     monkeypatch.setattr(predictions, "LINE", 20)
-    parts = [b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90]
+    data = b"a" * 1000 + b"\nfine\n" + b"c" * 90
+    parts = [data[start : start + 8] for start in range(0, len(data), 8)]
     found = [line for window in read_parts(parts, 100) for line in window]
     assert [len(line) > 20 for line in found] == [True, False, True]
     assert found[1] == b"fine"
