@@ -1,7 +1,5 @@
 """Small labelled data of every kind, made by a seeded grammar, and runs fine-tuned on it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

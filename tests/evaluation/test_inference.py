@@ -1,7 +1,5 @@
 """Plans of inference: every row once and in few shapes, and outputs of these rows alone."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums that are divided once, intervals against scipy, and which way a metric is better."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

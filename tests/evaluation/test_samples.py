@@ -1,25 +1,22 @@
 """The sentences that show a run learning: which, and what the model makes of them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
-import functools
 import itertools
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from bert_jax import sharding, train
-from bert_jax.config import knobs
-from bert_jax.data import encoding, prepare
+from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
-from bert_jax.objectives import network
+from bert_jax.interop import runs
 from tests import outcomes, texts, toy
+from tests.reference import softmax
+from tests.suites.masked import read_logits
 from tests.texts import configure
 
 CAUSAL = {
@@ -55,12 +52,11 @@ def choose(
 
 
 def test_choose_gives_as_many_as_asked(prepared):
-    for count in (1, 12):
-        found = choose(prepared, count)
-        assert len({one.text for one in found}) == len(found) == count
+    found = choose(prepared)
+    assert len({one.text for one in found}) == len(found) == 12
     everything = {tuple(ids) for ids in held_out(prepared)}
     assert len(everything) / 2 < len(choose(prepared, 1000)) <= len(everything)
-    assert choose(prepared) == choose(prepared) != choose(prepared, seed=1)
+    assert found == choose(prepared) != choose(prepared, seed=1)
 
 
 def cut_sentences(prepared: Prepared, *lengths: int) -> Prepared:
@@ -77,12 +73,10 @@ def test_choose_prefers_what_is_easily_read(prepared):
     assert all(one.ids for one in choose(cut_sentences(prepared, 2), causal=True))
 
 
-def test_build_makes_none_of_no_sentences(base, prepared):
-    mesh = sharding.make_mesh(knobs.Parallel())
-    assert samples.build_samples(configure(base, logging__samples=0), prepared, mesh) is None
-    # Nothing is left of a word beside its mask.
-    words = cut_sentences(prepared, 1)
-    assert samples.build_samples(configure(base, logging__samples=12), words, mesh) is None
+def test_build_makes_none_of_single_tokens(base, prepared):
+    """Nothing is left of a word beside its mask."""
+    config, words = configure(base, logging__samples=12), cut_sentences(prepared, 1)
+    assert samples.build_samples(config, words, sharding.make_mesh(config.parallel)) is None
 
 
 @pytest.mark.parametrize(("room", "masks"), [(30, {1, 2}), (5, {1})])
@@ -117,30 +111,20 @@ def test_choose_cuts_sentences_for_a_causal_model(prepared):
 
 
 def check_predictions(
-    config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict[str, Any]]
+    run: runs.TrainedModel, wanted: list[samples.Sample], rows: list[dict[str, Any]]
 ) -> None:
     """Each row is what the model says of its sentence, read by itself."""
-    head = next(iter(config.objectives))
-    causal = head == "causal_lm"
-    wanted = choose(prepared, len(rows), config.sequence_length - 2, causal=causal)
-    compute = forward(config.model, prepared.tokenizer.size, head)
-    for row, one in zip(rows, wanted, strict=True):
+    special, vocab = run.tokenizer.special, run.tokenizer.vocab
+    texts = [[special.cls, *one.ids, special.sep] for one in wanted]
+    logits = read_logits(run, texts, run.config.sequence_length, next(iter(run.config.objectives)))
+    for row, one, scores in zip(rows, wanted, logits, strict=True):
         assert (row["text"], row["answers"]) == (one.text, one.answers)
-        batch = encoding.pad_rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
-        batch["predict_positions"] = np.array([(one.places * 2)[:2]], np.int32)
-        logits = np.asarray(compute(params, batch), np.float64)[0]
-        for slot, found in enumerate(row["predictions"]):
-            scores = np.exp(logits[one.places[slot] if causal else slot])
-            best = np.argsort(-scores, kind="stable")[: samples.TOP]
-            assert [one["token"] for one in found] == [prepared.tokenizer.vocab[i] for i in best]
+        for place, found in zip(one.places, row["predictions"], strict=True):
+            chances = softmax(scores[place])
+            best = np.argsort(-chances, kind="stable")[: samples.TOP]
+            assert [one["token"] for one in found] == [vocab[i] for i in best]
             shares = [one["probability"] for one in found]
-            np.testing.assert_allclose(shares, scores[best] / scores.sum(), atol=2e-6)
-
-
-@functools.cache
-def forward(cfg: knobs.Model, vocab_size: int, head: str) -> Any:
-    net = network.Network(cfg, vocab_size, ((head, 0),))
-    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)[head])
+            np.testing.assert_allclose(shares, chances[best], atol=2e-6)
 
 
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
@@ -152,9 +136,10 @@ def test_samples_predict_each_sentence_alone(base, prepared, changes):
         found = samples.build_samples(config, prepared, sharding.make_mesh(config.parallel))
     assert found is not None
     assert len(found.batch["tokens"]) == (12 if changes else 16)
-    rows = found(params)
-    assert len(rows) == 12
-    check_predictions(config, prepared, params, rows)
+    room = config.sequence_length - 2
+    wanted = choose(prepared, 12, room, causal="causal_lm" in config.objectives)
+    run = runs.TrainedModel(Path(), config, prepared.tokenizer, Path(), params, 0, {})
+    check_predictions(run, wanted, found(params))
 
 
 def test_train_writes_samples_at_each_evaluation(base, tmp_path, one_device, monkeypatch):
