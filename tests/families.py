@@ -3,8 +3,6 @@ transformers, and the tests write them as folders. `golden/families` has what tr
 them.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import zlib

@@ -3,8 +3,6 @@
 `golden/huggingface` holds small BERTs, and `golden/families` small models of other families.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Parameters a run starts from that no end-to-end test looks at."""
 
-from __future__ import annotations
-
 import dataclasses
-import itertools
 from typing import Any
 
 import jax
@@ -12,30 +9,24 @@ import numpy as np
 import pytest
 
 from bert_jax.config import knobs
-from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import initial, runs
-from bert_jax.objectives import network
 from tests import toy
 from tests.families import EXPRESSED
-
-
-def make_params(config: knobs.Config) -> Any:
-    """Parameters of a model, each a constant that no other has."""
-    tree = jax.eval_shape(lambda: network.init_params(config, toy.VOCAB, np.uint32(0)))
-    count = itertools.count()
-    return jax.tree.map(lambda x: jnp.full(x.shape, float(next(count))), tree)
+from tests.suites.masked import make_model
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path) -> runs.TrainedModel:
+def run(monkeypatch) -> runs.TrainedModel:
     """A trained ModernBERT, which every path opens."""
-    pieces = [*tokenizers.SPECIALS, *map(str, range(toy.VOCAB - 5))]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    tokenizer = tokenizers.load_tokenizer(tmp_path / "vocab.txt")
-    config = toy.config(**EXPRESSED["modernbert"], model__pooler="transform")
-    opened = runs.TrainedModel(tmp_path, config, tokenizer, tmp_path, make_params(config), 1, {})
+    shape = {"model__layers": 2, "model__pooler": "transform"}
+    fresh = make_model(**EXPRESSED["modernbert"] | shape)
+    opened = dataclasses.replace(fresh, params=jax.tree.map(lambda x: x + 0.5, fresh.params))
     monkeypatch.setattr(runs, "open_run", lambda *_: opened)
     return opened
+
+
+def draw_fresh(config: knobs.Config, run: runs.TrainedModel) -> Any:
+    return jax.tree.map(jnp.asarray, toy.init(config, seed=1, vocab=run.tokenizer.size))
 
 
 def test_head_over_labels_begins_as_a_like_mlm_head(run):
@@ -46,7 +37,7 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
         init_from="run",
         init_fresh="^classify/",
     )
-    fresh = make_params(config)
+    fresh = draw_fresh(config, run)
     found = initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)["classify"]
     for part in ("dense", "norm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], run.params["mlm"][part])
@@ -65,7 +56,7 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
 def test_knobs_that_no_shape_shows_are_warned_of(run, capsys, changes, warned):
     model = dataclasses.replace(run.config.model, **changes)
     config = dataclasses.replace(run.config, model=model, init_from="run")
-    fresh = make_params(config)
+    fresh = draw_fresh(config, run)
     initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)
     said = capsys.readouterr().err
     assert said == (f"warning: run was trained with {warned}\n" if warned else "")

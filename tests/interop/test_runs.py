@@ -1,7 +1,5 @@
 """No code that lies in a run is run, and a run holds none."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
