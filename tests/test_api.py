@@ -183,7 +183,8 @@ def test_run_is_trained_read_scored_and_shown(tmp_path):
     steps, values = run.metrics()["eval/validation/mlm_loss"]
     last = list(records.read_rows(tmp_path / "run" / records.METRICS))[-1]
     assert (steps[-1], values[-1]) == (4, last["eval/validation/mlm_loss"])
-    assert run._repr_html_() == bert_jax.show(tmp_path / "run")._repr_html_()
+    assert "BERT tiny on" in run.report().html
+    assert bert_jax.show(run.workdir).html == (run.workdir / "report.html").read_text()
 
 
 def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
