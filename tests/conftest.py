@@ -83,12 +83,10 @@ KNOWN_SKIPS = (
     "a kernel of the GPU",
     "is not installed",  # an extra, Jupyter, a browser
     "TensorFlow reads",
-    "no command",  # of SLURM, of network namespaces
-    "made by root",
+    "no command",  # of SLURM
     "started by root",
     "need root",
     "no file system may be mounted here",
-    "no network namespaces here",
     "one core is nothing to share",
     "the C library is not glibc",
 )

@@ -1,7 +1,7 @@
 """Faults that strike before an update or in an evaluation: POINT:STEP:ACTION.
 
 Points are `step`, with the update's number, and `evaluation`, with that of a batch, from 0.
-Actions: kill (SIGKILL), term, raise and sleep=SECONDS. A step of `*` is any step.
+Actions: kill (SIGKILL), hang (SIGSTOP), term, raise and sleep=SECONDS. A step of `*` is any step.
 
 The package knows nothing of them: `plant` replaces functions of a module. Processes do it by
 `faulty/sitecustomize.py`, which reads BERT_JAX_FAULT.
@@ -20,7 +20,7 @@ from typing import Any
 
 VARIABLE = "BERT_JAX_FAULT"
 FAULTY = Path(__file__).with_name("faulty")  # to be on the PYTHONPATH of a process
-SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
+SIGNALS = {"kill": signal.SIGKILL, "hang": signal.SIGSTOP, "term": signal.SIGTERM}
 Reach = Callable[[str, int], None]
 
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -130,12 +130,11 @@ def as_a_user() -> dict[str, str]:
 def start(
     *words: object,
     devices: int = 1,
-    within: Sequence[str] = (),
     user: bool = False,
     killed_at: str = "",
     **variables: str,
 ) -> subprocess.Popen:
-    """`bert-jax WORDS` as a process of its own; `within` is a command that starts it.
+    """`bert-jax WORDS` as a process of its own.
 
     `killed_at` is a place in a save and a step, as tests/checkpoints/interrupts.py has them.
 
@@ -148,7 +147,7 @@ def start(
     program = ["bert_jax.cli"]
     if killed_at:
         program = ["tests.checkpoints.interrupts", *killed_at.split(":")]
-    command = [*within, sys.executable, "-m", *program, *map(str, words)]
+    command = [sys.executable, "-m", *program, *map(str, words)]
     return subprocess.Popen(
         command,
         env=environment,
