@@ -5,17 +5,17 @@ too. Only JSON, vocabularies and tensors are read. No code and no pickle is ever
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.config import knobs
+from bert_jax.config import devices, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, first_line, suggest_path
 from bert_jax.interop import (
@@ -183,7 +183,9 @@ def _shape_parameters(
 
     If the file has a pooler that no head reads, its parameters are added.
     """
-    tree = jax.eval_shape(lambda: network.init_params(config, vocab_size, jnp.uint32(0)))
+    with devices.trace_for("cpu"):  # a config may be read before the processes of a run have met
+        init = functools.partial(network.init_params, config, vocab_size)
+        tree = jax.eval_shape(init, np.uint32(0))
     shapes = {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
     if f"{modules.get('encoder/pooler')}.weight" in names:
         width = config.model.hidden

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import huggingface_hub
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from bert_jax import cli
-from tests import variants
+from tests import clusters, variants
 from tests.parity import check_same, read_parameters
 
 GOLDEN = variants.GOLDEN / "huggingface"
@@ -188,3 +189,21 @@ def test_absurd_sizes_are_refused_in_little_memory(tmp_path):
     for (code, message), (_, _, said) in itertools.zip_longest(json.loads(done.stdout), ABSURD):
         assert (code, said in message) == (4, True), message
         assert len(message) < 400
+
+
+JOINING = """
+import jax, sys
+from bert_jax import config
+config.load_file(f"configs/finetune.py:sst2,init_from={sys.argv[1]}")
+jax.distributed.initialize(sys.argv[2], num_processes=1, process_id=0)
+print(jax.process_count())
+"""
+
+
+def test_config_of_a_folder_starts_no_devices():
+    """Else the processes of a run could not meet, as the config is read before they do."""
+    (port,) = clusters.free_ports(1)
+    folder = Path(__file__).parents[1] / "net" / "models" / "classify"
+    command = [sys.executable, "-c", JOINING, str(folder), f"localhost:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
