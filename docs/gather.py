@@ -4,8 +4,6 @@ mkdocs calls the functions below by their names (`hooks` in mkdocs.yml). Nothing
 is read where it stands, so that its links hold both in the checkout and on the site.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

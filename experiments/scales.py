@@ -11,8 +11,6 @@ of `cpu` is in this file. A study takes its scale with
     from experiments.scales import get_scale
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, NamedTuple

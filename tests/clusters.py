@@ -5,8 +5,6 @@ what the packages promise, and nothing of the engines; where a package is instal
 use it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

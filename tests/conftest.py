@@ -2,8 +2,6 @@
 exactly.
 """
 
-from __future__ import annotations
-
 import lzma
 import os
 import tempfile

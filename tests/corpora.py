@@ -1,7 +1,5 @@
 """Corpora small enough to check by hand, in memory."""
 
-from __future__ import annotations
-
 import itertools
 import types
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ numbers or more, and counts what must never occur. Passes are independent draws,
 correlated inside one, so two samples of passes are compared by Welch's t-test, number by number.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import random
@@ -116,11 +114,11 @@ class Finished:
     labels: np.ndarray  # [N]
     epochs: np.ndarray  # [N]
 
-    def at(self, rows: np.ndarray) -> Finished:
+    def at(self, rows: np.ndarray) -> "Finished":
         return Finished(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
-def theirs(text: Text, case: Case, seed: int = 1) -> Finished:
+def theirs(text: Text, case: Case, seed: int = 1) -> "Finished":
     """What the published construction makes, pass by pass; static copies come back."""
     rng = random.Random(seed)
     continues = set(np.flatnonzero(text.continues).tolist()) if case.words else None
@@ -156,7 +154,7 @@ def masker(settings: knobs.Masking, vocabulary: int, slots: int) -> Callable:
     return jax.jit(lambda batch, traced: corrupt.corrupt_batch(batch, traced, **rules)[0])
 
 
-def ours(folder: Path, text: Text, case: Case) -> Finished:
+def ours(folder: Path, text: Text, case: Case) -> "Finished":
     """What a run reads."""
     settings = {
         "batch_size": ROWS,

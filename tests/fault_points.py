@@ -7,8 +7,6 @@ The package knows nothing of them: `plant` replaces functions of a module. Proce
 `faulty/sitecustomize.py`, which reads BERT_JAX_FAULT.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The FLOPs of an update's matmuls, counted in its jaxpr: what our own counts are held against."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -2,8 +2,6 @@
 it to the authors' code, and `golden/gpt_bert.npz` has what that makes of it.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

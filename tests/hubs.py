@@ -7,8 +7,6 @@ Models are pushed: a repository is created, preupload says which files are large
 where the batch of git's LFS says, and a commit names all of them and holds the small ones.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

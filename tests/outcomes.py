@@ -1,7 +1,5 @@
 """What a run left behind, to be compared bit for bit: its arrays, its counters and its metrics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ depends on an order.
 `bert_jax.data.pairs` defines it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Container, Sequence
 from typing import NamedTuple

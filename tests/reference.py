@@ -2,8 +2,6 @@
 against.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Text made up by a seeded grammar, and runs on it: what end-to-end tests train on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

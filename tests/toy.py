@@ -1,7 +1,5 @@
 """Batches, configs and numbers small enough to check by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

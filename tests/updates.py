@@ -1,7 +1,5 @@
 """A compiled update and what some updates give: programs are shared by tests of a process."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimate the device memory of an update, and explain the error when memory runs out."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -4,8 +4,6 @@ Only this module knows how the runs that train at once are stacked, and whether 
 computes them along the run axis. A run alone may also be compiled by pmap (`pmap.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One run during training: how it resumes, its step inputs, and the records that it writes."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools

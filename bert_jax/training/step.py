@@ -9,8 +9,6 @@ of the update. Functions that compute something for an update take this `index`.
 record something after the update take the `step`, which is one more.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

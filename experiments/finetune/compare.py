@@ -12,8 +12,6 @@ times:  the seconds of updates of both sides in turn; needs a Python with torch 
 Results that are in W already are not computed again. table.py summarises them.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -11,8 +11,6 @@ separately the best of all runs, which is what the paper and most others report:
 it is scored on, it is too good.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import defaultdict

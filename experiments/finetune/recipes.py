@@ -1,7 +1,5 @@
 """The data, recipes and seeds that both sides of the comparison train with, in plain Python."""
 
-from __future__ import annotations
-
 import dataclasses
 
 SEEDS = (0, 1, 2, 3, 4)

@@ -5,8 +5,6 @@
 Run it after `theirs.py train` and compare.py's commands.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import math

@@ -12,8 +12,6 @@ theirs_data.py makes the rows. Every epoch has its own order, default_rng(seed).
 batches may span two epochs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

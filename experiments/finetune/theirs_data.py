@@ -5,8 +5,6 @@ sentences of words a row each, every word tokenized alone; SQuAD's JSON a row fo
 window of its context.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

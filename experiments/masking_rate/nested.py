@@ -7,8 +7,6 @@ with a draw for each rate they do not. The standard error of the difference in l
 ways, for one draw: nothing but the masks differs.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import numpy as np

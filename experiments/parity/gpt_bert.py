@@ -18,8 +18,6 @@ The file has
 `pytest tests/models/test_gpt_bert.py` holds ours to 1e-5 of the largest value of each.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

@@ -12,8 +12,6 @@ and nothing is compiled. transformers has no class of NeoBERT; their
 the hub. Gradients are those of the weighted sum of all outputs (tests/families.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.machinery

@@ -9,8 +9,6 @@ benchmark, size, variant, median_ms, min_ms and ratio of each contestant. To add
 a function that makes its contestants, and its row of BENCHMARKS.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json
@@ -79,7 +77,7 @@ class Setup:
         """Return the config as plain JSON."""
         return configs.to_dict(self.config)
 
-    def change(self, **changes: Any) -> Setup:
+    def change(self, **changes: Any) -> "Setup":
         """Change knobs of the config; __ stands for the dots of a path."""
         settings = [(name.replace("__", "."), str(value)) for name, value in changes.items()]
         return dataclasses.replace(self, config=configs.change_knobs(self.config, settings))

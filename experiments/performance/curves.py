@@ -8,8 +8,6 @@ up to eight fake ones on the same cores: they show that shapes and collectives a
 splitting costs where nothing is gained.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

@@ -9,8 +9,6 @@ is the attention of one token by itself, in all layers: where `cached` grows by 
 cache costs time. Weights are random, decoding is greedy and never ends early.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

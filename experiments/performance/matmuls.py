@@ -1,7 +1,5 @@
 """The matmuls of a traced program."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any, NamedTuple

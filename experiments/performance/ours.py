@@ -1,7 +1,5 @@
 """Contestants of this project: each function makes one from a resolved config as plain JSON."""
 
-from __future__ import annotations
-
 import atexit
 import dataclasses
 import functools

@@ -3,8 +3,6 @@
 Needs torch and transformers, but neither jax nor this project.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from pathlib import Path

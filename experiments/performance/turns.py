@@ -9,8 +9,6 @@ Each line of standard input is a number of calls, and each answer is a JSON line
 rival may lack jax, so only the standard library is imported here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

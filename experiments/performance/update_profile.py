@@ -7,8 +7,6 @@ sum over cores. `waiting` is what is left of the clock's time times the cores: i
 nothing to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import statistics

@@ -6,8 +6,6 @@ With --models it evaluates these instead, Hugging Face folders or names, on a --
 already is not made again.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -13,8 +13,6 @@ Episode k of `--seed=S` is the first of `--seed=S+k`, so that a violation can be
 Linux; a full disk is drawn where a tmpfs can be mounted (root).
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import concurrent.futures
@@ -106,7 +104,7 @@ class World:
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> "World":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +113,7 @@ class World:
             subprocess.run(["umount", "-l", str(self.path)], check=False)
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def begin(self, stage: Stage) -> Running:
+    def begin(self, stage: Stage) -> "Running":
         """Start the command of a stage, in a process group of its own."""
         return Running(self, stage)
 

@@ -4,8 +4,6 @@ Every stage is a command line of `bert-jax`. Some give an answer: numbers that m
 same, whatever happened before them.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -8,8 +8,6 @@ special tokens. Rows a CPU second count the time of all threads together, whatev
 does; rows a second are by the clock. The copy to the devices is not part of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import sys

@@ -10,8 +10,6 @@ text that was never copied. `measure` prepares them with configs/pretrain.py, an
 prints CPU seconds and the peak memory of all processes together, by step.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

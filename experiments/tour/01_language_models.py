@@ -1,7 +1,5 @@
 """Stop 1: language models. A model that is trained on the four lines of a poem recites them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stop 2: embeddings. Words that are used in the same places get vectors of like direction."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stop 3: positions. Attention alone sees a bag of words; position vectors give it their order."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stop 4: attention. One layer in numpy on ten tokens, compared with the model's layer."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

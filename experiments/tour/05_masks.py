@@ -1,7 +1,5 @@
 """Stop 5: attention masks. Where a mask hides an input, the gradient by it is exactly zero."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stop 6: WordPiece. Frequent words stay whole; others are put together from ##parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import walk

@@ -1,7 +1,5 @@
 """Stop 7: masking. 15 % of tokens are predicted: 80 % as [MASK], 10 % random, 10 % unchanged."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stop 8: next sentence prediction. Two lines of four poems: does the second follow the first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stop 9: what [CLS] gathers. It stands for no word; training decides what its vector holds."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

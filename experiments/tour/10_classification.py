@@ -1,7 +1,5 @@
 """Stop 10: text classification. A head on [CLS] learns from thirty complaints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import walk

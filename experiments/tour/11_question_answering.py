@@ -1,7 +1,5 @@
 """Stop 11: question answering. For each token: does the answer begin or end here."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from pathlib import Path

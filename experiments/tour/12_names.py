@@ -1,7 +1,5 @@
 """Stop 12: named entities. A label for every word, read from the vector of its first piece."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import walk

@@ -1,7 +1,5 @@
 """Stop 13: feature-based or fine-tuned. A pre-trained encoder stays frozen or trains on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

@@ -1,7 +1,5 @@
 """Stop 14: BERT and GPT. One sees both sides of a gap, the other goes on with a text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

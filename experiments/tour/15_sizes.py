@@ -1,7 +1,5 @@
 """Stop 15: sizes. The parameters of base and large, counted from shapes; nothing is allocated."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

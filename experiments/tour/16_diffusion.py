@@ -1,7 +1,5 @@
 """Stop 16: from masking 15 % to writing a text out of nothing but masks."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

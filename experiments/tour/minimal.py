@@ -8,8 +8,6 @@ loss, the optimizer, the update and the loop are written out.
 B rows, L tokens a row, K prediction slots a row, D features, V tokens of the vocabulary.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

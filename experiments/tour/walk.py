@@ -5,8 +5,6 @@
 runs every stop, and puts what it prints into README.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

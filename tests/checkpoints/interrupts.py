@@ -5,8 +5,6 @@
 runs a command that is killed at that place of the save of that step.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,7 +1,5 @@
 """States of runs for the tests of checkpoints: every dtype, odd shapes, an optimizer's tuples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is read was verified, and no more than that: damage is named, and an older step is read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

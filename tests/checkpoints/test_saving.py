@@ -1,7 +1,5 @@
 """What is saved comes back to the bit, whatever kills the save, fills the disk or joins runs."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

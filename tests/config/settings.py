@@ -1,7 +1,5 @@
 """Settings of tasks and objectives, as a config file has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bert_jax import config

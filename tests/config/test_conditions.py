@@ -3,8 +3,6 @@
 Which conditions each knob has is in configs/KNOBS.md, which tests/cli/test_knobs.py holds.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Configs as users write them, and the values that follow; files and records of configs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

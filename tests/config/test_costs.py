@@ -1,7 +1,5 @@
 """What a config costs, against the program of its update."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Presets have the published learning rates. Their knobs are frozen by tests/net."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_jax import config

@@ -3,8 +3,6 @@
 What is said of each kind of file is held by tests/net/transcripts/train_config.txt.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from bert_jax.config import script

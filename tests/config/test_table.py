@@ -1,7 +1,5 @@
 """Knobs as they are declared: every path is found, every value checked, read and written."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -3,8 +3,6 @@
 The commonest rules are held by tests/net/transcripts/train_config.txt.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

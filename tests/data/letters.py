@@ -1,7 +1,5 @@
 """A vocabulary of a few letters, and examples and features made with it."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs

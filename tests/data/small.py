@@ -1,7 +1,5 @@
 """Small texts on disk, the config that prepares them, and what was made of them."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Other kinds are compared with transformers in tests/predictors/test_labelled.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """An audit counts what is there, and warns of what would spoil training."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is prepared is opened whole, under a name that everything which shaped it decides."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from pathlib import Path

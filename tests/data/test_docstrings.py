@@ -1,7 +1,5 @@
 """The embedded corpus: the prose of docstrings, by module."""
 
-from __future__ import annotations
-
 from bert_jax.config import knobs
 from bert_jax.data import docstrings
 from bert_jax.data.sentences import Item

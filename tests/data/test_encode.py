@@ -1,7 +1,5 @@
 """Word by word gives the ids of whole sentences, for every kind of vocabulary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

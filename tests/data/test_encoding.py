@@ -1,7 +1,5 @@
 """Pairs cut as the tokenizers library cuts them, and rows that are Hugging Face's encodings."""
 
-from __future__ import annotations
-
 import json
 
 from bert_jax.data import encoding, tokenizer

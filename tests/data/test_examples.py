@@ -1,7 +1,5 @@
 """Checked examples: what rows of every kind become, and what is refused, where and why."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -4,8 +4,6 @@ everything once.
 Rows of classify, regress and choice are frozen by tests/net/test_batches.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

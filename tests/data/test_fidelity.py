@@ -15,8 +15,6 @@ document) below, means of device means (HF #19494) in training/test_step.py, and
 (bert #746) in test_prepare.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

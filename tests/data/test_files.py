@@ -3,8 +3,6 @@
 Damaged files and their messages are held by tests/net/transcripts/prepare.txt.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

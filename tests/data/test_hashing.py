@@ -1,7 +1,5 @@
 """The permutation against what a uniformly random permutation does."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

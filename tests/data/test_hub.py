@@ -1,7 +1,5 @@
 """The corpus source `hub`, against a server on this machine that speaks the hub's protocol."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow

@@ -3,8 +3,6 @@
 That a packed example is the example alone is in tests/net/test_batches.py.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -4,8 +4,6 @@ Plans of pairs are compared with the original's algorithm in test_fidelity.py, a
 tests/net/test_batches.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

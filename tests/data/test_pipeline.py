@@ -3,8 +3,6 @@
 What a row holds is compared with the original in test_fidelity.py and frozen in tests/net.
 """
 
-from __future__ import annotations
-
 import threading
 
 import jax

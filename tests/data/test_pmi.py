@@ -3,8 +3,6 @@
 That units take the longest from left to right is frozen by tests/net/test_batches.py.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

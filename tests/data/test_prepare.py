@@ -1,7 +1,5 @@
 """From text to arrays: the same bytes whatever the workers, the kills and the order of arrival."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

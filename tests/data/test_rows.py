@@ -3,8 +3,6 @@
 More of what is refused is in tests/net/transcripts/train_rows.txt.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

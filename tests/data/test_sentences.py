@@ -1,7 +1,5 @@
 """A line is cut into sentences that keep the blank before them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

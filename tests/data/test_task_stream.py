@@ -1,7 +1,5 @@
 """The stream of a task's batches, and what grouping rows by length changes in it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The table of tasks: its names against TFDS, and the published data that is here."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

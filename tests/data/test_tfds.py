@@ -1,7 +1,5 @@
 """Prepared data sets of TFDS are read in ranges, and what is missing is explained."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_jax.data import prepare, tfds

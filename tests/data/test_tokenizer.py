@@ -1,7 +1,5 @@
 """Ids, offsets and text against google's code, transformers and the tokenizers library."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

@@ -3,8 +3,6 @@
 That they are the same every time is held by tests/net/test_preparation.py.
 """
 
-from __future__ import annotations
-
 from tokenizers import pre_tokenizers
 
 from bert_jax.config import knobs

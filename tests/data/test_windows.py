@@ -1,7 +1,5 @@
 """Windows against the loops they come from, and against the tokenizers library."""
 
-from __future__ import annotations
-
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Workers answer calls, end with their parent, and import no jax."""
 
-from __future__ import annotations
-
 import builtins
 import operator
 import signal

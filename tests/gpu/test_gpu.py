@@ -4,8 +4,6 @@
 Every other test suite runs on fake CPU devices, see tests/conftest.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Selection of one example in plain loops, and settings whose rates are known by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Corruption against a plain loop over the examples, nested masks, and views that are disjoint."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 

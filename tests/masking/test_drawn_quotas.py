@@ -1,7 +1,5 @@
 """Quotas of drawn rates: their tables against plain numpy, and how often the tables are sent."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

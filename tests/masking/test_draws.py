@@ -1,7 +1,5 @@
 """Random words against calls of the generator for one token and one example at a time."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 

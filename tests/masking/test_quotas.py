@@ -1,7 +1,5 @@
 """Quotas against Python's whole numbers and fractions; slots against the rows that need most."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

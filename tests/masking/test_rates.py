@@ -1,7 +1,5 @@
 """Laws of drawn rates against scipy's distributions, and phases against values by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -4,8 +4,6 @@ Selection by weights: the order of units, its distribution, and weights that are
 That rules select what the loops of `by_hand.py` do, and views their slices, is in test_corrupt.py.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import jax

@@ -1,7 +1,5 @@
 """Units against the rule told token by token, and span lengths against their distribution."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

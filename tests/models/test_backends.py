@@ -1,7 +1,5 @@
 """Every attention backend against a plain statement of it in numpy, in values and in gradients."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

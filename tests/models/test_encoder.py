@@ -1,7 +1,5 @@
 """The encoder against plain float64 statements, and what it must not depend on."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """GPT-BERT: the outputs and gradients of its authors' code from the same weights."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Heads over labels, and what they read; heads over words are held by test_encoder.py."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

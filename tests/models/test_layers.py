@@ -1,7 +1,5 @@
 """Dense layers, norms, dropout and activations against their formulas."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """Products with written-out gradients, against the same in float64."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

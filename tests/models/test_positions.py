@@ -1,7 +1,5 @@
 """Positions by formula against their papers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

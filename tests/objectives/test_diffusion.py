@@ -1,7 +1,5 @@
 """Masked diffusion held against enumeration: a source whose entropy and conditionals are known."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

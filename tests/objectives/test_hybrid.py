@@ -3,8 +3,6 @@
 What they see of a row, and their losses, are held by tests/models/test_gpt_bert.py too.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 

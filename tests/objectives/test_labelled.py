@@ -1,7 +1,5 @@
 """The losses over labels, against the same sums written out in plain float64 numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

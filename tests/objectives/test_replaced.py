@@ -1,7 +1,5 @@
 """Replaced token detection against plain numpy: the generator's draws, the loss, its gradient."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

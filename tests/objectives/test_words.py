@@ -1,7 +1,5 @@
 """Causal language modelling: what is predicted, from what, and how texts are scored."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Collectives of programs compiled here, and of program texts as accelerators write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

@@ -1,7 +1,5 @@
 """`bert-jax plan`: its numbers, JSON and table; compilers of accelerators where installed."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The update of a config compiled for eight fake CPU devices, held against closed forms."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -6,7 +6,6 @@ from tests.texts import ROOT
 from tests.tools import planting
 
 TOY = b'''
-from __future__ import annotations
 import os
 MOST: int = 3
 

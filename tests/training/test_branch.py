@@ -1,7 +1,5 @@
 """Branches: what begins at a checkpoint of another run is the run from step 0, to the bit."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

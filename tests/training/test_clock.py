@@ -1,7 +1,5 @@
 """Where time goes, by a clock that tests turn; FLOPs against a count by hand."""
 
-from __future__ import annotations
-
 import json
 
 import jax

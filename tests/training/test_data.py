@@ -1,7 +1,5 @@
 """What follows from the data: labelled tasks through the loop, and checkpoints by words."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

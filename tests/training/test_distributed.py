@@ -5,8 +5,6 @@ Two processes of two devices each are held against one process of four. Dropout 
 follow the devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The ledger accepts what the config says and stops all else, each known bug planted once."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator

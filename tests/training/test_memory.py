@@ -1,7 +1,5 @@
 """A lack of memory names the accumulation that keeps the batch, if any does."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """Optimizers against their definitions written out in numpy, in float64; schedules by hand."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes of a run: how they join, what they share, and what the loss of one becomes."""
 
-from __future__ import annotations
-
 import errno
 
 import jax

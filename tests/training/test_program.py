@@ -1,7 +1,5 @@
 """The compiled update: where its state and its runs lie on devices, and how large it is."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -4,8 +4,6 @@ That it ends with the same bits after a kill is held by tests/net/test_matrix.py
 and on a GPU by tests/gpu.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

@@ -3,8 +3,6 @@
 A run in bfloat16 is held by tests/net/test_matrix.py.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that train together are the runs they would be alone, and one's failure is its own."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 That it is the same on any devices is held by tests/net/test_matrix.py.
 """
 
-from __future__ import annotations
-
 import runpy
 
 import jax

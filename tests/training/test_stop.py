@@ -1,7 +1,5 @@
 """A stop signal never waits for an evaluation: the same command makes up for it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

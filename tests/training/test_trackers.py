@@ -3,8 +3,6 @@
 Weights & Biases and MLflow are replaced by objects that accept the calls of their interfaces.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

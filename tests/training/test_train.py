@@ -1,7 +1,5 @@
 """The loop end to end, in this process: what it writes, learns, starts from and refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """metrics.jsonl: valid JSON whatever the numbers, cut where a run resumes, few lines shown."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -3,8 +3,6 @@
 They are committed, and a test checks that they follow from this grammar.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator
