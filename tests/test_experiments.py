@@ -17,7 +17,7 @@ from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.published import TABLES as PUBLISHED
-from bert_jax.studies.report import build
+from bert_jax.studies.report import answers, build
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -90,11 +90,13 @@ def copy_tables(name: str, folder: Path) -> None:
     [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SUMMARIES],
 )
 def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
-    """Byte for byte; neither the page nor figures are drawn, which takes longer."""
+    """Byte for byte in a checkout; neither the page nor figures are drawn, which takes longer."""
     monkeypatch.setattr(build, "render_html", lambda blocks: "")
     monkeypatch.setattr(build.figure_files, "write_figures", lambda *_, **__: [])
     study = tmp_path / "experiments" / name
-    study.mkdir(parents=True)
+    for folder in (study, tmp_path / "bert_jax", tmp_path / "docs"):
+        folder.mkdir(parents=True)
+    (tmp_path / answers.METHODS).touch()
     copy_tables(name, study)
     for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
         (study / picture.name).touch()

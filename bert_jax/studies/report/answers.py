@@ -1,7 +1,9 @@
 """What a study found: its findings, an answer in at most 60 words, and warnings."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.reporting import text_table
@@ -9,6 +11,7 @@ from bert_jax.reporting.metric_names import find_direction
 from bert_jax.studies.report import best_value, compare, figures, verdicts
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.best_value import Best
+from bert_jax.studies.report.blocks import Code, Link
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.families import Family, name_place
 from bert_jax.studies.report.verdicts import Judged
@@ -72,6 +75,18 @@ def list_leads(view: View, found: Findings) -> list[str]:
 def count_words(sentences: Sequence[str]) -> int:
     """Count the words of all sentences together."""
     return sum(len(sentence.split()) for sentence in sentences)
+
+
+def link_methods(workdir: Path) -> str:
+    """Return a link from the report in `workdir` to docs/statistics.md, or else only its name.
+
+    There is no link if no folder above `workdir` has the page.
+    """
+    place = workdir.resolve()
+    for folder in place.parents:
+        if (folder / METHODS).is_file() and (folder / "bert_jax").is_dir():
+            return Link(METHODS, os.path.relpath(folder / METHODS, place))
+    return Code(METHODS)
 
 
 def format_answer(view: View, found: Findings) -> str:

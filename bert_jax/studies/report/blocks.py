@@ -21,6 +21,18 @@ from bert_jax.reporting.page import Bold, Code, Table, Text, render
 from bert_jax.reporting.svg import draw_svg
 
 
+class Link(str):
+    """Text that links to a file, whose path is relative to the folder of the report."""
+
+    path: str
+
+    def __new__(cls, words: str, path: str) -> "Link":
+        """Make a link from a text and the path of a file."""
+        link = super().__new__(cls, words)
+        link.path = path
+        return link
+
+
 @dataclass(frozen=True)
 class Title:
     """The name of a study and its question."""
@@ -127,6 +139,8 @@ def _style(text: str) -> str:
         fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
     safe = escape_markdown(text)
+    if isinstance(text, Link):
+        return f"[{safe}]({text.path})"
     return f"**{safe}**" if isinstance(text, Bold) else safe
 
 

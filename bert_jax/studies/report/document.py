@@ -12,7 +12,7 @@ from bert_jax.reporting.page import tabulate_knobs
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
-from bert_jax.studies.report.answers import BRACKETS, METHODS, Findings
+from bert_jax.studies.report.answers import BRACKETS, Findings
 from bert_jax.studies.report.baselines import warn_of_behind
 from bert_jax.studies.report.best_value import KINDS
 from bert_jax.studies.report.blocks import (
@@ -91,7 +91,7 @@ def _compose_answer(
         Bullets(list(dict.fromkeys(warned)), warning=True),
         Figures(_choose_figure(view, found, compared)),
         *(block for one in compared for block in one.tabulate_best()),
-        Paragraph((BRACKETS, Code(METHODS))),
+        Paragraph((BRACKETS, answers.link_methods(view.place.workdir))),
     ]
 
 
