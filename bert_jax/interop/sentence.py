@@ -51,6 +51,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} prepends a prompt to each text", OWN)
     if model.get("truncate_dim") is not None:
         raise CheckpointError(f"{folder} cuts vectors", OWN)
+    if "last_hidden_state" not in str(text.get("modality_config", "last_hidden_state")):
+        raise CheckpointError(f"{folder} pools another output than the last hidden state", OWN)
     return {
         "pooling": _read_pooling(folder / subfolder / "config.json"),
         "normalize": "Normalize" in kinds,
