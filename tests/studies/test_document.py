@@ -154,6 +154,20 @@ def test_cross_rate_marks_the_best_of_each_column(holes):
     np.testing.assert_array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
 
 
+def test_losses_are_read_where_flops_are_equal(holes):
+    """At 5 % the runs are the cheapest; others are read before their end."""
+    made = figures.draw_at_equal(holes, holes.axis("masking.rate"), LOSS)
+    points = dict(made["masking.rate_equal_flops"].series[0].points)
+    runs = holes.families("masking.rate")[0].runs
+    assert points[0.05] == pytest.approx(np.mean([run.metrics[LOSS] for run in runs["5 %"]]))
+    expected = []
+    for run in runs["40 %"]:
+        steps, losses = zip(*run.history.evaluations[LOSS], strict=True)
+        spent = np.log([run.spent("flops", step) for step in steps])
+        expected.append(np.interp(math.log(runs["5 %"][0].spent("flops")), spent, losses))
+    assert points[0.4] == pytest.approx(np.mean(expected))
+
+
 def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
     splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
     name = "masking.replace"
