@@ -71,6 +71,24 @@ def check_attention(found: Any) -> None:
     assert max(found["gaps"].values()) < 1e-5
 
 
+def check_masks(found: Any) -> None:
+    """Gradients are zero where attention is masked, and nowhere else."""
+    size = len(found["none"])
+    sees = {
+        "none": np.ones((size, size), bool),
+        "causal": np.tri(size, dtype=bool),
+        "padding": np.eye(size, dtype=bool) | (np.arange(size) < size - 3),
+    }
+    for name, expected in sees.items():
+        np.testing.assert_array_equal(found[name] > 0, expected, err_msg=name)
+
+
+def check_wordpiece(found: Any) -> None:
+    """No vocabulary loses text."""
+    for pieces in found["pieces"].values():
+        assert "".join(pieces[0]).replace("##", "") == "mydogfidoiscute."
+
+
 def check_masking(found: Any) -> None:
     """Masking by hand with the run's numbers is the run's."""
     import walk
@@ -137,6 +155,8 @@ CLAIMS = {  # of what the page quotes loosely, or does not quote
     "02_embeddings": check_embeddings,
     "03_positions": check_positions,
     "04_attention": check_attention,
+    "05_masks": check_masks,
+    "06_wordpiece": check_wordpiece,
     "07_masking": check_masking,
     "08_next_sentence": check_next_sentence,
     "11_question_answering": check_question_answering,
