@@ -79,10 +79,15 @@ def test_old_study_is_reported_with_its_numbers(old, capfd):
     assert [loss for loss in losses if loss not in summary] == []
 
 
-def test_page_has_the_shares_of_the_ledger(old, capfd):
-    """The least and the largest of each; tests/reporting holds what else a page says."""
+def test_page_numbers_are_those_of_the_files(old, capfd):
+    """Scores of the last step, and the least and the largest share of each row of the ledger."""
     assert cli.execute(["report", "run"]) == 0
     page = pages.Reader(Path("run/report.html").read_text()).lines
+    last, text = read_lines(FOLDER)[8], " ".join(page)
+    for name in ("mlm_loss", "unigram_loss", "nsp_loss"):
+        assert f"{last[f'eval/validation/{name}']:.3f}" in text, name
+    for name in ("mlm_accuracy", "nsp_accuracy", "unigram_accuracy"):
+        assert f"{100 * last[f'eval/validation/{name}']:.1f}" in text, name
     rows = {
         "selected, of eligible": "masked_fraction",
         "by [MASK]": "mask_token_fraction",
