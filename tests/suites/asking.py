@@ -5,6 +5,8 @@ from typing import Any
 from bert_jax import suites
 from bert_jax.interop import runs
 
+WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
+
 
 def score(run: runs.TrainedModel, suite: str, **asked: Any) -> suites.Detailed:
     """Score a run on a suite, in all and by example."""

@@ -21,14 +21,19 @@ pytestmark = pytest.mark.usefixtures("one_device")
 WORDS = 12  # of a passage
 
 
+def price(ids: np.ndarray) -> np.ndarray:
+    """Nats of tokens, by their ids."""
+    return 1.0 + ids % 5
+
+
 @pytest.fixture
 def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The rows that a model reads; a token costs a nat, and one id in eight is never guessed."""
+    """The rows that a model reads; ids decide what a token costs and whether it is guessed."""
     rows: list[tuple[np.ndarray, np.ndarray]] = []
 
     def score_rows(scorer, given, progress):
         rows.extend(given)
-        return [(np.ones(int(masked.sum())), ids[masked] % 8 > 0) for ids, masked in given]
+        return [(price(ids[masked]), ids[masked] % 8 > 0) for ids, masked in given]
 
     monkeypatch.setattr(TokenScorer, "score_masked", score_rows)
     return rows
@@ -61,7 +66,9 @@ def test_cross_rate_masks_the_same_words_in_any_model(models, source, read_rows)
 
 def test_cross_rate_counts_words_and_characters(models, source, read_rows):
     run = models["letters"]
-    result, arrays = score(run, "cross_rate", source=source, words=WORDS)
+    asked = {"source": source, "words": WORDS}
+    result, arrays = score(run, "cross_rate", **asked)
+    _, few = score(run, "cross_rate", **asked, batch_size=7, limit=2)
     for rate in RATES:
         sums = []
         for one in load(run, source):
@@ -69,12 +76,13 @@ def test_cross_rate_counts_words_and_characters(models, source, read_rows):
             pieces = [one.ids[one.words == word] for word in chosen]
             letters = sum(len(one.text.split()[word]) for word in chosen)
             guessed = sum(bool((ids % 8 > 0).all()) for ids in pieces)
-            sums.append((sum(map(len, pieces)), len(pieces), letters, guessed))
-        tokens, words, letters, guessed = np.sum(sums, 0)
+            nats, tokens = price(np.concatenate(pieces)).sum(), sum(map(len, pieces))
+            sums.append((nats, tokens, len(pieces), letters, guessed))
+        nats, tokens, words, letters, guessed = np.sum(sums, 0)
         expected = {
-            "mlm_loss": 1,
-            "nats_per_word": tokens / words,
-            "nats_per_character": tokens / letters,
+            "mlm_loss": nats / tokens,
+            "nats_per_word": nats / words,
+            "nats_per_character": nats / letters,
             "word_accuracy": guessed / words,
             "mlm_predictions": tokens,
             "words": words,
@@ -83,9 +91,11 @@ def test_cross_rate_counts_words_and_characters(models, source, read_rows):
         }
         key = f"{rate:g}"
         assert {name: result[key][name] for name in expected} == pytest.approx(expected)
-        for part, column in (("sum", 0), ("count", 2)):
-            values = arrays[f"{key}/nats_per_character.{part}"]
-            assert values.tolist() == [row[column] for row in sums]
+        for name, column in {"mlm_loss": 1, "nats_per_word": 2, "nats_per_character": 3}.items():
+            for part, values in (("sum", 0), ("count", column)):
+                wanted = [row[values] for row in sums]
+                assert arrays[f"{key}/{name}.{part}"].tolist() == wanted
+                assert few[f"{key}/{name}.{part}"].tolist() == wanted[:2]
     assert 0 < guessed < words
 
 

@@ -1,19 +1,37 @@
-"""Suite `nelbo`: bounds against enumeration and closed forms."""
+"""Suite `nelbo`: bounds against enumeration and closed forms, and exact likelihoods."""
 
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from bert_jax import suites
 from bert_jax.suites import texts
 from bert_jax.suites.token_scores import TokenScorer
+from tests.predictors.drawing import CAUSAL
 from tests.suites.asking import ask, score
-from tests.suites.masked import plainly_masked
+from tests.suites.masked import make_model, plainly_masked, read_logits
 
 pytestmark = pytest.mark.usefixtures("one_device")
+
+WORDS = 12  # of a passage
+
+
+def test_nelbo_of_a_blank_model_is_exact(run, source):
+    blank = dataclasses.replace(run, params=jax.tree.map(np.zeros_like, run.params))
+    found = ask(blank, "nelbo", source=source, words=WORDS, draws=3)
+    nats = math.log(run.tokenizer.size - 1)  # [MASK] is no answer
+    assert found["nats_per_token"] == pytest.approx(nats, rel=1e-6)
+    words = Path(source.partition(":")[2], "text.txt").read_text().split()
+    letters, total = sum(map(len, words)), nats * found["tokens"]
+    assert found["nats_per_word"] == pytest.approx(total / len(words), rel=1e-6)
+    assert found["nats_per_character"] == pytest.approx(total / letters, rel=1e-6)
+    assert (found["words"], found["characters"]) == (len(words), letters)
+    assert found["draws"] == 3
 
 
 def test_nelbo_of_a_blank_model_on_its_corpus(run):
@@ -66,3 +84,23 @@ def test_nelbo_of_a_passage_is_unbiased(models, tmp_path, monkeypatch):
         [bound(0, f"garden{number}") for number in range(100)],
     ):
         assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
+def test_nelbo_of_a_causal_model_is_its_likelihood(models, source):
+    tokenizer = models["whole"].tokenizer
+    run = make_model(tuple(tokenizer.vocab[5:]), 96, pairs="none", **CAUSAL)
+    asked = {"source": source, "words": WORDS, "limit": 5}
+    found = ask(run, "nelbo", **asked)
+    (options,) = suites.build_options(["nelbo"], **asked)
+    written = [one.text for one in texts.load_passages(run, options)]
+    rows = tokenizer.encode_batch(written)
+    logits = read_logits(run, [[tokenizer.special.cls, *ids] for ids in rows], 96, "causal_lm")
+    nats = sum(
+        np.log(np.exp(logits[row, place]).sum()) - logits[row, place, token]
+        for row, ids in enumerate(rows)
+        for place, token in enumerate(ids)
+    )
+    assert found["draws"] == 1
+    assert found["nats_per_token"] == pytest.approx(nats / sum(map(len, rows)), rel=1e-5)
+    letters = sum(len(text.replace(" ", "")) for text in written)
+    assert found["nats_per_character"] == pytest.approx(nats / letters, rel=1e-5)

@@ -1,7 +1,8 @@
-"""Suite `pll`: sentences drawn from a run's corpus. The net holds its sums over texts."""
+"""Suite `pll`: sums over texts against a plain loop, and sentences drawn from a run's corpus."""
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -12,8 +13,31 @@ from bert_jax.errors import ConfigError
 from bert_jax.suites.token_scores import TokenScorer
 from tests import reactions
 from tests.suites.asking import ask
+from tests.suites.masked import TEXTS, plainly
 
 pytestmark = pytest.mark.usefixtures("one_device")
+
+
+@pytest.mark.parametrize("within_word", [False, True])
+def test_pll_of_a_file_equals_a_plain_loop(masked, tmp_path, within_word):
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, "", " "]) + "\n")
+    suffix = "_word_l2r" * within_word
+    found = ask(masked, "pll", source=f"files:{tmp_path / 'texts.txt'}", within_word=within_word)
+    encoded = masked.tokenizer.encode_batch(TEXTS)
+    total = sum(sum(plainly(masked, ids, within_word)) for ids in encoded)
+    count = sum(map(len, encoded))
+    words = [word for text in TEXTS for word in text.split()]
+    expected = {
+        "texts": len(TEXTS),
+        "tokens": count,
+        f"pll{suffix}": total / len(TEXTS),
+        f"pseudo_perplexity{suffix}": math.exp(-total / count),
+        f"nats_per_word{suffix}": -total / len(words),
+        f"nats_per_character{suffix}": -total / sum(map(len, words)),
+        "words": len(words),
+        "characters": sum(map(len, words)),
+    }
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_pll_of_a_run_draws_the_same_sentences(run, monkeypatch):

@@ -1,14 +1,32 @@
-"""Suite `sts`: the pooling that a model names. The net holds the correlations."""
+"""Suite `sts`: correlations of cosines, against scipy's over vectors of `predict embed`."""
 
 import dataclasses
 
-from tests.net import inputs
-from tests.suites.asking import ask
-from tests.texts import ROOT
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_jax.api import Model
+from tests.suites.asking import WORDS, ask
 
 
-def test_sts_takes_the_pooling_that_a_model_names(run, tmp_path, one_device):
-    inputs.write_inputs(tmp_path, ROOT)
-    told = dataclasses.replace(run, meta={"sentence": {"pooling": "cls"}})
-    found = ask(told, "sts", source=f"files:{tmp_path / 'tasks'}", batch_size=7)
+def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
+    random = np.random.default_rng(3)
+    gold = random.normal(size=15).round(2)
+    pairs = [(" ".join(random.choice(WORDS, 2)), str(random.choice(WORDS))) for _ in gold]
+    rows = [f"{a}\t{b}\t{value}\n" for (a, b), value in zip(pairs, gold, strict=True)]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(["sentence1\tsentence2\tscore\n", *rows]))
+    told = dataclasses.replace(run, meta={"sentence": {"pooling": "cls", "normalize": True}})
+    found = ask(told, "sts", source=f"files:{file}", batch_size=7)
+    for pooling in ("mean", "cls"):
+        a, b = (Model(run).embed(texts, pooling=pooling) for texts in zip(*pairs, strict=True))
+        norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+        cosines = ((a * b).sum(-1) / norms).round(6)  # equal texts are a tie
+        spearman = scipy.stats.spearmanr(cosines, gold).statistic
+        assert found[pooling]["spearman"] == pytest.approx(spearman)
+        # Cosines of a model that knows nothing differ in their last digits.
+        pearson = scipy.stats.pearsonr(cosines, gold).statistic
+        assert found[pooling]["pearson"] == pytest.approx(pearson, rel=1e-3)
     assert found["own"] == found["cls"] != found["mean"]
+    assert found["pairs"] == 15
