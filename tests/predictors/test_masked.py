@@ -1,7 +1,8 @@
-"""`predict generate` of masked models, against a source of known conditionals."""
+"""`predict generate` of masked models: against a source of known conditionals, and a plain loop."""
 
 import dataclasses
 import functools
+import operator
 
 import hypothesis
 import hypothesis.strategies as st
@@ -10,15 +11,29 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bert_jax.api import Model
 from bert_jax.data.engines import build_wordpiece
 from bert_jax.data.tokenizer import SPECIALS, Tokenizer
+from bert_jax.data.windows import choose_windows, cut_windows
+from bert_jax.interop import runs
 from bert_jax.predictors import masked
 from bert_jax.predictors.generate import Draw
 from tests import markov, toy, variants
 from tests.predictors import drawing
+from tests.reference import softmax
+from tests.suites.masked import read_logits
 
 MASK = toy.SPECIAL.mask
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
+MOST = 6
+TEXTS = [
+    "the [MASK] sees [MASK] .",
+    "",
+    "[MASK] [MASK] [MASK]",
+    "the cat",
+    "a (b [MASK] [MASK] c [MASK] [MASK] [MASK])",
+    "the [MASK] sees [MASK] .",
+]
 
 
 # --- a source that can be enumerated --------------------------------------------------------------
@@ -104,7 +119,67 @@ def test_schedule_rounds_is_as_even_as_can_be(masks, steps):
     assert counts.max() - counts.min() <= 1
 
 
-# --- a network; the net has what it fills in each round -------------------------------------------
+# --- a network ------------------------------------------------------------------------------------
+
+
+def unmask_plainly(
+    text: str, number: int, draw: Draw, steps: int | None, order: str
+) -> tuple[list[list[dict]], list[str]]:
+    """The rounds of a line, each mask by itself, and the tokens of its final text."""
+    run = drawing.make_model()
+    tokenizer, special = run.tokenizer, run.tokenizer.special
+    ids = tokenizer.encode_batch([text], escape=False)[0]
+    ids = ids if MASK in ids else [*ids, *[MASK] * MOST]
+    places = [i for i, token in enumerate(ids) if token == MASK]
+    line = jax.random.fold_in(jax.random.key(draw.seed, impl="threefry2x32"), number)
+    orders, draws = (jax.random.fold_in(line, part) for part in (0, 1))
+    shuffled = [float(jax.random.uniform(jax.random.fold_in(orders, k))) for k in range(len(ids))]
+    rounds = min(steps or len(places), len(places))
+    found: list[list[dict]] = []
+    for step in range(rounds):
+        logits = read_logits(run, [[special.cls, *ids, special.sep]], 40)[0, 1:]
+        logits[:, list(special)] = -np.inf
+        chances = softmax(logits)
+        left = [slot for slot, place in enumerate(places) if ids[place] == MASK]
+        by = shuffled if order == "random" else [chances[place].max() for place in places]
+        count = len(places) * (step + 1) // rounds - len(places) * step // rounds
+        found.append([])
+        for slot in sorted(left, key=lambda slot: -by[slot])[:count]:
+            place = places[slot]
+            scores = logits[place]
+            if draw.temperature:
+                key = jax.random.fold_in(draws, slot)
+                noise = np.asarray(jax.random.gumbel(key, (tokenizer.size,)), np.float64)
+                scores = drawing.filtered(scores, draw) + noise
+            ids[place] = int(scores.argmax())
+            shown = {"place": place, "token": tokenizer.vocab[ids[place]]}
+            found[-1].append(shown | {"probability": chances[place, ids[place]]})
+    return found, [tokenizer.vocab[i] for i in ids]
+
+
+@pytest.mark.parametrize(
+    ("draw", "steps", "order"),
+    [
+        (Draw(), 2, ""),
+        (Draw(seed=5), 3, "random"),
+        (Draw(1.3, top_k=12, top_p=0.8, seed=3), None, "confident"),
+    ],
+    ids=["greedy", "random places", "filters"],
+)
+def test_unmask_equals_a_plain_loop(draw, steps, order):
+    options = {"temperature": draw.temperature, "steps": steps, "order": order}
+    options |= {"top_k": draw.top_k or None, "top_p": draw.top_p if draw.top_p < 1 else None}
+    options |= {"seed": draw.seed or None, "max_tokens": MOST, "show_steps": True}
+    found = drawing.generate(drawing.make_model(), TEXTS, **options)
+    for number, (text, row) in enumerate(zip(TEXTS, found, strict=True), 1):
+        rounds, tokens = unmask_plainly(text, number, draw, steps, order)
+        for ours, theirs in zip(row["steps"], rounds, strict=True):
+            by_place = (sorted(step, key=operator.itemgetter("place")) for step in (ours, theirs))
+            for one, other in zip(*by_place, strict=True):
+                assert one == other | {"probability": pytest.approx(other["probability"], 1e-4)}
+        assert row["tokens"] == tokens
+        letters = "".join(token.removeprefix("##") for token in tokens)
+        assert "".join(row["text"].split()) == letters
 
 
 def test_unmask_never_writes_special_tokens():
@@ -148,3 +223,31 @@ def test_replace_masks_leaves_the_rest_as_written(text, tokens, expected):
     for place, token in zip(places, tokens, strict=True):
         ids[place] = made.vocab.index(token)
     assert masked.replace_masks(made, text, ids, places) == expected
+
+
+# --- fill-mask in windows -------------------------------------------------------------------------
+
+
+def test_fill_mask_sees_most_around_each_mask():
+    """Each mask is answered as in a text that is just its window."""
+    run = runs.open_run(str(MODEL))
+    words = [w for i in range(30) for w in ("the", "cat", "sat", "big")[: 2 + i % 3]]
+    words[5::9] = ["[MASK]"] * len(words[5::9])
+    model, text = Model(run), " ".join(words)
+    (found,) = model.fill_mask([text], top_k=2, long="windows", stride=12, batch_size=3)
+    (ids,) = run.tokenizer.encode_batch([text], escape=False)
+    room = run.config.sequence_length - 2
+    assert len(ids) > 2 * room
+    spans = cut_windows(len(ids), room, 12, "overlap")
+    best = choose_windows(spans, len(ids))
+    at = [place for place, token in enumerate(ids) if token == MASK]
+    assert len({int(best[place]) for place in at}) > 2
+    for place, answer in zip(at, found["masks"], strict=True):
+        start, end = spans[best[place]].tolist()
+        text = run.tokenizer.decode(ids[start:end])
+        assert run.tokenizer.encode_batch([text], escape=False) == [ids[start:end]]
+        (row,) = model.fill_mask([text], top_k=2, batch_size=1)
+        mine = row["masks"][ids[start:place].count(MASK)]
+        assert [one["token"] for one in answer] == [one["token"] for one in mine]
+        expected = [one["probability"] for one in mine]
+        assert [one["probability"] for one in answer] == pytest.approx(expected, rel=1e-4)
