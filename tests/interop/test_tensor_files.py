@@ -89,7 +89,7 @@ def test_read_refuses_a_hostile_file_in_one_line(tmp_path, kind):
 
 
 @pytest.mark.fault(18)
-@pytest.mark.parametrize("name", ["../secret.safetensors", "..", "", 1])
+@pytest.mark.parametrize("name", ["../secret.safetensors", "..", "", 1, "pytorch_model.bin"])
 def test_index_names_files_of_its_folder_only(tmp_path, name):
     variants.save_sharded(tmp_path / "model", SMALL, parts=2)
     tensor_files.write_tensors(tmp_path / "secret.safetensors", SMALL)
@@ -97,7 +97,7 @@ def test_index_names_files_of_its_folder_only(tmp_path, name):
     index = json.loads(file.read_text())
     index["weight_map"]["b.bias"] = name
     file.write_text(json.dumps(index))
-    refuse(file.parent, "no plain file name|Expected `str`, got `int`")
+    refuse(file.parent, "no plain file name|Expected `str`, got `int`|is a pickle by its name")
 
 
 def test_files_that_are_missing_are_named(tmp_path):
