@@ -133,6 +133,7 @@ def test_backend_equals_the_plain_statement(name, form, packed):
     np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
     for ours, theirs in zip(gradients, slopes, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+        assert (ours[~real] == 0).all()
     assert all(np.isfinite(x).all() for x in (context, *everywhere))
 
 

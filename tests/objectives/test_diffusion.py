@@ -27,6 +27,15 @@ LAWS = {
 # --- the weights of the bound ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_bound_weights_divide_by_count_and_chance(name):
+    n = 20
+    chances = drawn_quotas.quota_probabilities(LAWS[name], 24)
+    weights = drawn_quotas.bound_weights(LAWS[name], 24)
+    counts = np.arange(1, n + 1)
+    np.testing.assert_allclose(weights[n, counts] * chances[n, counts] * counts, 1)
+
+
 def test_weights_of_a_power_have_a_mean_of_1():
     weights = drawn_quotas.bound_weights(LAWS["uniform"], 24, 0.5)
     products = drawn_quotas.quota_probabilities(LAWS["uniform"], 24) * np.arange(25)

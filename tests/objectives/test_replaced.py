@@ -12,6 +12,7 @@ import scipy.stats
 from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.objectives import network, replaced
+from bert_jax.system.trees import flatten_tree
 from tests import reference, toy
 
 LENGTH = 24
@@ -167,3 +168,21 @@ def test_generator_losses_equal_numpy(computed):
     assert changed[toy.chosen(masked)].mean() > 0.7  # masks, filled in
     assert not changed[~toy.chosen(masked)].any()
     np.testing.assert_array_equal(masked["judged"], real)
+
+
+def test_generator_learns_only_from_mlm(computed):
+    """Embeddings learn from both losses; a bias of keys from none, as a softmax ignores it."""
+    *_, (_, grads, _) = computed
+
+    def list_learning(name: str) -> set[str]:
+        return {leaf for leaf, x in flatten_tree(grads[name]).items() if np.abs(x).max() > 0}
+
+    of_mlm, of_replaced = list_learning("mlm"), list_learning("replaced")
+    silent = set(flatten_tree(grads["mlm"])) - of_mlm - of_replaced
+    assert all(leaf.endswith("attention/key/bias") for leaf in silent)
+    assert {leaf.partition("/")[0] for leaf in of_mlm} == {"encoder", "generator", "mlm"}
+    assert {leaf.partition("/")[0] for leaf in of_replaced} == {"encoder", "replaced"}
+    embeddings = {
+        leaf for leaf in flatten_tree(grads["mlm"]) if leaf.startswith("encoder/embeddings/")
+    }
+    assert {leaf for leaf in of_mlm if leaf.startswith("encoder/")} == embeddings
