@@ -1,10 +1,45 @@
-"""Presets have the published learning rates. Their knobs are frozen by tests/net."""
+"""Presets train, and have the published learning rates. Their knobs are frozen by tests/net."""
 
+import math
+
+import jax
+import numpy as np
 import pytest
 
 from bert_jax import config
 from bert_jax.config.presets import PRESETS
-from bert_jax.training.step import compute_inputs
+from bert_jax.system.trees import flatten_tree
+from bert_jax.training.step import compute_inputs, init_state, make_update
+from tests import toy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_trains(name):
+    """On a small model, every leaf of which moves."""
+    tree = config.default(name)
+    shape = {"steps": 10, "batch_size": 8, "sequence_length": 24, "optim.warmup_steps": 2}
+    shape |= {"model.hidden": 32, "model.heads": 4, "model.max_positions": 32}
+    shape |= {"model.layers": 2 if name == "modernbert" else 1}  # its first reads no norm
+    shape |= {"masking.unit": "word"} if name == "google_head" else {}
+    for path, value in shape.items():
+        config.override(tree, path, str(value))
+    settings, _ = config.resolve_and_list_idle(tree)
+    state = jax.jit(lambda seed: init_state(settings, toy.VOCAB, seed))(np.uint32(0))
+    update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
+    before = flatten_tree(state["params"])
+    for index in range(2):
+        b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
+        if settings.pairs == "none":
+            b["type_ids"] = np.zeros_like(b["type_ids"])
+        state, metrics = update(state, b, compute_inputs(settings, index))
+        assert math.isfinite(metrics["loss"][0])
+        assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
+    after = flatten_tree(state["params"])
+    assert all(np.isfinite(leaf).all() for leaf in after.values())
+    for key in before:
+        assert (np.asarray(before[key]) != np.asarray(after[key])).any(), key
+
 
 RATES = {  # step -> rate, by hand from the published peak, warm-up and length
     "google_2018": {0: 0, 5_000: 5e-5, 9_999: 9.999e-5, 10_000: 9.9e-5, 999_999: 1e-10},
