@@ -18,10 +18,12 @@ from bert_jax import cli
 from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.data import encode, prepare
+from bert_jax.evaluation import inference
 from bert_jax.studies import reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk
-from tests import fault_points, saved, texts
+from bert_jax.training import runs
+from tests import fault_points, outcomes, saved, texts
 from tests.checkpoints import interrupts
 
 pytestmark = [
@@ -31,6 +33,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
+KNOBS = ("steps=12", "batch_size=8", "model.hidden=16", "checkpoints.every=4", "logging.every=2")
+KNOBS += ("evals.validation.every=4", "logging.trackers=tensorboard")
 Mount = Callable[..., Path]
 
 
@@ -57,9 +61,20 @@ def fill_once(folder: Path) -> None:
         fault_points.fill(folder)
 
 
-def fill_in_save(patch: pytest.MonkeyPatch, place: str, step: int, folder: Path) -> None:
-    """Let a disk fill up when a place inside the save of a step is first passed."""
-    interrupts.interrupt_save(place, step, functools.partial(fill_once, folder), patch.setattr)
+def arm(patch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
+    """Let a disk fill up when a point, or a place inside a save, is first passed."""
+    name, step = point.split(":")
+    if name in interrupts.PLACES:
+        fill = functools.partial(fill_once, folder)
+        interrupts.interrupt_save(name, int(step), fill, patch.setattr)
+        return
+
+    def fill_at(reached: str, number: int) -> None:
+        if f"{reached}:{number}" == point:
+            fill_once(folder)
+
+    for module in (runs, inference):
+        fault_points.plant(module, fill_at, patch.setattr)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -74,21 +89,33 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return error
 
 
+def train(base: Path, workdir: Path) -> list[str]:
+    knobs = [f"--config.{knob}" for knob in KNOBS]
+    return ["train", f"--config={base}", f"--workdir={workdir}", *knobs]
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory) -> Path:
+    """The run that has room."""
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    with texts.one_device():
+        assert cli.execute(train(base, workdir)) == 0
+    return workdir
+
+
 @pytest.mark.fault(4)
-@pytest.mark.parametrize("place", ["arrays", "files"])
+@pytest.mark.parametrize("point", ["arrays:8", "step:1", "files:8", "evaluation:0"])
 @pytest.mark.slow
-def test_train_with_a_disk_that_fills_up(place, base, mount, monkeypatch, capsys):
+def test_train_with_a_disk_that_fills_up(point, base, whole, mount, monkeypatch, capsys):
     folder = mount("6m")
-    fill_in_save(monkeypatch, place, 8, folder)
+    arm(monkeypatch, point, folder)
     workdir = folder / "run"
-    knobs = ("steps=12", "batch_size=8", "model.hidden=16", "checkpoints.every=4")
-    words = ["train", f"--config={base}", f"--workdir={workdir}"]
-    words += [f"--config.{knob}" for knob in knobs]
-    refused(capsys, *words)
-    assert list_steps(workdir / "checkpoints") == [4]
+    refused(capsys, *train(base, workdir))
+    before = list_steps(workdir / "checkpoints")
+    assert before == ([4] if point.endswith(":8") else [])
     (folder / "filler").write_bytes(b"")
-    assert cli.execute(words) == 0
-    assert max(list_steps(workdir / "checkpoints")) == 12
+    assert cli.execute(train(base, workdir)) == 0
+    outcomes.assert_same(workdir, whole, 12)
 
 
 @pytest.mark.fault(4)
@@ -110,7 +137,7 @@ def test_save_that_fills_the_disk_is_one_error(place, mount):
             made.wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        fill_in_save(patch, place, 2, folder)
+        arm(patch, f"{place}:2", folder)
         with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are"):
             save()
     made.close()
