@@ -32,7 +32,7 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
     from bert_jax.reporting import comparison, run_record, run_report
 
     comparison.name_runs(paths)  # refuses one that is given twice
-    files = {}  # of scores
+    files = {}  # what `evaluate --output` wrote: the path itself, or files in its folder
     for path in paths:
         files[path] = [path] if path.is_file() else sorted(path.glob(comparison.FILES))
     runs = [path for path in paths if not files[path] or run_record.is_run(path)]

@@ -126,6 +126,8 @@ def read_manifest(folder: Path) -> Manifest:
     manifest = jsons.read(file, DataError, Manifest, HINT)
     if manifest.format != FORMAT:
         raise DataError(f"{file} has format {manifest.format}, not {FORMAT}", HINT)
+    if manifest.splits.keys() != set(SPLITS):
+        raise DataError(f"{file} does not count the splits {' and '.join(SPLITS)}", HINT)
     return manifest
 
 

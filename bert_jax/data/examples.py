@@ -308,10 +308,12 @@ class _Reader:
         return spelt
 
     def _number_label(self, where: str, label: str) -> int:
-        if self.kind == "choice" and not self.meanings and label.isdecimal():
+        if self.kind == "choice" and not self.meanings and label.isdecimal() and len(label) < 10:
             return int(label)
         if label not in self.meanings:
-            allowed = ", ".join(self.meanings) or "the numbers of options, from 0"
+            allowed = ", ".join(self.meanings)
+            if self.kind == "choice" and not allowed:
+                allowed = "the numbers of options, from 0"
             raise BadRow(
                 where,
                 f"label {label[:80]!r} is not one of: {allowed}",

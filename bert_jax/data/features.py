@@ -173,11 +173,12 @@ class _Encoder:
         The target of a row is its class or its number, or the number of the right option.
         """
         firsts = self.tokenizer.encode_batch([example.text for example in self.examples])
-        others = [example.options or (example.pair,) for example in self.examples]
-        texts = [text for of_one in others for text in of_one if text is not None]
+        # Texts and pairs have one second text, or None; questions have one for each option.
+        seconds_of_all = [example.options or (example.pair,) for example in self.examples]
+        texts = [text for seconds in seconds_of_all for text in seconds if text is not None]
         encoded = iter(self.tokenizer.encode_batch(texts))
-        for number, (first, of_one) in enumerate(zip(firsts, others, strict=True)):
-            seconds = [None if text is None else next(encoded) for text in of_one]
+        for number, (first, second_texts) in enumerate(zip(firsts, seconds_of_all, strict=True)):
+            seconds = [None if text is None else next(encoded) for text in second_texts]
             parts = [self._fit(number, first, second) for second in seconds]
             self.rows.append(_Row(number, parts, self.examples[number].label))
 

@@ -172,6 +172,8 @@ def _read_labels(stated: Stated, shape: Shape) -> tuple[str, ...]:
     if stated_count != count:
         raise ConfigError(f"it has {stated_count} classes, and the file {count}", BELONG)
     labels = tuple(str(named.get(str(i), f"LABEL_{i}")) for i in range(count))
+    if named and named.keys() != {str(i) for i in range(count)}:
+        raise ConfigError("id2label does not map 0, 1, … to names", "it names every class")
     if len(set(labels)) < count:
         raise ConfigError("id2label names a class twice", "every class needs a name of its own")
     return labels

@@ -114,8 +114,8 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
     wanted = _shape_parameters(config, shapes, vocab_size, modules)
     parameter_names.check_shapes(shapes, modules, wanted, vocab_size, str(path))
     used = {find_theirs(modules, ours)[1] for ours in wanted}
-    others = shapes.keys() - used - {family.tied, family.second_bias}  # copies of what is used
-    unused = sorted(name for name in others if not re.match(family.unused, name))
+    used |= {family.tied, family.second_bias} & shapes.keys()
+    unused = sorted(name for name in shapes.keys() - used if not re.match(family.unused, name))
     if unused and not allow_unused:
         raise CheckpointError(
             f"{path} holds {list_names(unused)}, which the model of its config.json has not",
@@ -123,6 +123,7 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
         )
     values = {name: _read_float32(tensors, names[name], path) for name in sorted(used)}
     tensor_files.check_finite(values, path)
+    _check_copies(values, family, config, path)
     params = parameter_names.to_ours(values, modules, wanted, vocab_size)
     return Foreign(
         config=config,
@@ -204,3 +205,21 @@ def _read_float32(tensors: tensor_files.Tensors, name: str, path: Path) -> np.nd
         )
     with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused as such
         return value.astype(np.float32, copy=False)
+
+
+def _check_copies(
+    values: Mapping[str, np.ndarray],
+    family: families.Family,
+    config: knobs.Config,
+    path: Path,
+) -> None:
+    """Refuse a file whose output matrix or bias is stored twice with different values.
+
+    transformers 5 would not tie such matrices, and would compute other logits.
+    """
+    copies = {family.second_bias: find_theirs(family.names, "mlm/bias")[1]}
+    if config.model.word_head != "untied":
+        copies[family.tied] = find_theirs(family.names, "encoder/embeddings/token")[1]
+    for copy, first in copies.items():
+        if copy in values and not np.array_equal(values[copy], values[first]):
+            raise CheckpointError(f"{path}: {copy} is not {first}", "config.json ties the two")

@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type_vocab")
 Flat = dict[str, Any]  # our names -> arrays
-Draw = Callable[[Collection[str]], Flat]  # of the parameters of some names, as they start fresh
+Draw = Callable[[Collection[str]], Flat]  # draws fresh values of the named parameters
 
 
 def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokenizer) -> Any:
-    """Return the parameters to start with: those of the model `config.init_from`, or fresh ones.
+    """Return the first parameters of a run: taken from the model `config.init_from`, or drawn.
 
     `layout` has the shape and the sharding of each parameter. Only the fresh parameters are drawn,
     so that no time is spent on compiling the draws of a whole model.

@@ -296,7 +296,7 @@ def _tabulate_differences(
     """Tabulate the knobs or facts that differ between runs.
 
     `trees` has the config, or the facts, of each run, and `usual` the usual values of knobs. A knob
-    is left out if it has its usual value wherever it is.
+    is left out if every run that records it has the usual value.
     """
     flat = [configs.flatten(tree) for tree in trees]
     rows = []

@@ -59,9 +59,8 @@ def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: 
         if known:
             groups.append(Group(name, known, group.slots))
     groups += plan_groups([*left.values()], fuse, parallel)
-    return sorted(
-        groups, key=lambda group: (-count_work(group.cells), group.id)
-    )  # the longest first
+    # The longest first.
+    return sorted(groups, key=lambda group: (-count_work(group.cells), group.id))
 
 
 def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:

@@ -29,7 +29,10 @@ KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
 
 
 class Point(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A point of an axis: its label, its value, and the knobs it sets."""
+    """A point of an axis: its label, its value, and the knobs it sets.
+
+    It is a Struct, and no dataclass, because study.json leaves out its default.
+    """
 
     label: str
     value: float | str | None  # its position in figures
@@ -206,7 +209,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     notes: str = ""
     # Where and when it was run:
     begun: str = ""
-    versions: dict[str, str] = {}
+    versions: dict[str, str | None] = {}
     git_commit: str | None = None
     commits: tuple[str, ...] = ()  # of parts that were run at several commits
     command: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ class SuiteRow(NamedTuple):
     reads: str  # names of its options, besides batch_size
     finds: str = ""  # patterns of its metrics; without them no study asks
     with_source: str = ""  # options that it reads only with a source
-    without_source: str = ""  # and only without one
+    without_source: str = ""  # options that it reads only without a source
     head: str = ""  # that the model must have, if that does not depend on the checkpoint
     file: str = ""  # of this folder, if it has another name than the suite
 
@@ -101,11 +101,13 @@ class SuiteRow(NamedTuple):
 
 
 OF_LABELS = " ".join(dict.fromkeys(sum(knobs.METRICS.values(), ())))  # metrics of labelled tasks
-OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"  # besides, of each task
+OF_TASKS = (
+    "examples loss accuracy_low accuracy_high majority_accuracy"  # further metrics of each task
+)
 OF_UNITS = "nats_per_word* nats_per_character* words characters"  # of a source
 
 LABELLED = "source limit changes split submission"  # options of named tasks
-OF_CORPUS = "config changes source limit split"  # and of a task that a config may have
+OF_CORPUS = "config changes source limit split"  # options where a config may name a task
 
 SUITES: dict[str, SuiteRow] = {
     "pretrain": SuiteRow("config changes", "*"),

@@ -50,6 +50,10 @@ def parse(text: bytes | str, kind: Any = Any) -> Any:
         raise Malformed(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error}", error.lineno) from error
+    except Malformed:
+        raise
+    except (RecursionError, ValueError) as error:  # nested too deeply, or too long a number
+        raise Malformed(f"not JSON: {error}") from error
     return value if kind is Any else fit(value, kind)
 
 

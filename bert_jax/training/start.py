@@ -16,7 +16,7 @@ from bert_jax.training.step import State, begin_state, init_state
 
 
 class Start:
-    """Makes the state of one run: all parameters are drawn, or only those that no model gives.
+    """Makes the first state of a run: draws all parameters, or those that `init_from` lacks.
 
     `shapes` and `layout` have the shape and the sharding of each array of the state.
     """
@@ -37,7 +37,7 @@ class Start:
         rest = {key: where for key, where in self.layout.items() if key != "params"}
         self._init = jax.jit(init, out_shardings=self.layout)
         self._begin = jax.jit(begin_rest, out_shardings=rest)
-        self._compile_draw = functools.cache(self._build_draw)  # all runs draw the same names
+        self._draws: dict[frozenset[str], Callable[..., dict[str, jax.Array]]] = {}
 
     def init(self, seed: int) -> State:
         """Draw all parameters; return the state of a run without an update."""
@@ -45,7 +45,12 @@ class Start:
 
     def draw(self, seed: int, names: Collection[str]) -> dict[str, jax.Array]:
         """Draw the parameters of some names as `init` draws them; return them by their names."""
-        return self._compile_draw(frozenset(names))(np.uint32(seed)) if names else {}
+        if not names:
+            return {}
+        wanted = frozenset(names)
+        if wanted not in self._draws:  # all runs of a program draw the same names
+            self._draws[wanted] = self._build_draw(wanted)
+        return self._draws[wanted](np.uint32(seed))
 
     def begin(self, params: Any) -> State:
         """Return the state of a run that has these parameters and made no update."""

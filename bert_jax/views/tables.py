@@ -36,6 +36,7 @@ def draw_lengths(run: TrainedModel) -> Markup:
         "Lengths of token vectors",
         line,
         zero=True,
+        log=False,
         x="Euclidean norm",
         y="vectors",
         note=f"In {BINS} equal stretches. Shortest: {ends[0]}. Longest: {ends[1]}.",

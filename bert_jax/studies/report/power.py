@@ -1,5 +1,6 @@
 """The power of a study for its claims before it has run, from the spread of earlier runs."""
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.errors import DataError
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import find_title, is_share
 from bert_jax.studies.report import simultaneous
@@ -36,7 +38,10 @@ def describe_power(claims: Sequence[Claimed], sizes: Sizes, tables: Sequence[Pat
       tables: paths of results.csv of studies that have run. The first table that has a claim's
         metric counts; tables that vary the claim's axis come before others.
     """
-    read = {table: read_csv(table) for table in tables}
+    read: dict[Path, Rows] = {}
+    for table in tables:
+        with contextlib.suppress(DataError):  # a damaged table of another study is left out
+            read[table] = read_csv(table)
     return [_describe_claim(claimed, sizes, read) for claimed in claims]
 
 
