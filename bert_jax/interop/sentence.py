@@ -27,6 +27,14 @@ class Module(msgspec.Struct):
     path: str
 
 
+class Whole(msgspec.Struct):
+    """The settings of config_sentence_transformers.json that would change a vector."""
+
+    default_prompt_name: str | None = None
+    prompts: dict[str, str] | None = None
+    truncate_dim: Any = None
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read the settings by which a folder makes one vector of a text; {} if it states none.
 
@@ -46,13 +54,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         problem = f"{file} names the folder {jsons.show(subfolder)}"
         raise CheckpointError(problem, "a folder next to the file is read")
     text = _read_if_there(folder / TEXT)
-    model = _read_if_there(folder / MODEL)
-    if (model.get("prompts") or {}).get(model.get("default_prompt_name")):
-        raise CheckpointError(f"{folder} prepends a prompt to each text", OWN)
-    if model.get("truncate_dim") is not None:
-        raise CheckpointError(f"{folder} cuts vectors", OWN)
-    if "last_hidden_state" not in str(text.get("modality_config", "last_hidden_state")):
-        raise CheckpointError(f"{folder} pools another output than the last hidden state", OWN)
+    _check_whole(folder, text)
     return {
         "pooling": _read_pooling(folder / subfolder / "config.json"),
         "normalize": "Normalize" in kinds,
@@ -99,6 +101,25 @@ def _read_pooling(file: Path) -> str:
     if mode not in ("mean", "cls"):
         raise CheckpointError(f"{file}: pooling {chosen or mode}", "mean and cls are known")
     return str(mode)
+
+
+def _check_whole(folder: Path, text: dict[str, Any]) -> None:
+    """Refuse a model whose vectors depend on more than the text, or are truncated.
+
+    The settings are a default prompt, `truncate_dim`, and an output other than the last hidden
+    state.
+    """
+    model = Whole()
+    if (folder / MODEL).exists():
+        model = jsons.read(folder / MODEL, CheckpointError, Whole)
+    prompt = model.default_prompt_name
+    if prompt and (model.prompts or {}).get(prompt) != "":
+        raise CheckpointError(f"{folder} prepends the prompt {jsons.show(prompt)}", OWN)
+    if model.truncate_dim is not None:
+        size = jsons.show(model.truncate_dim)
+        raise CheckpointError(f"{folder} cuts vectors to {size} numbers", OWN)
+    if "last_hidden_state" not in str(text.get("modality_config", "last_hidden_state")):
+        raise CheckpointError(f"{folder} pools another output than the last hidden state", OWN)
 
 
 def _read_if_there(file: Path) -> dict[str, Any]:
