@@ -65,5 +65,6 @@ def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
     larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
     lines = power.describe_power([TRUE, larger, NULL], SIZES, [gone, other, own])
     lines += power.describe_power([NULL], SIZES, [other])
+    gone.write_bytes(b"cell\xff\n")  # damaged
     lines += power.describe_power([NULL], SIZES, [gone])
     check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)

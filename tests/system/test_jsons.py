@@ -21,6 +21,8 @@ class Outer(msgspec.Struct):
 WRONG = {  # text, type -> what is said
     "cut short": ('{"a": 1', dict, "not JSON: Expecting ',' delimiter"),
     "not UTF-8": (b'{"a": "\xff"}', dict, "not UTF-8 at byte 7"),
+    "too deep": ("[" * 100_000, list, "not JSON: maximum recursion depth"),
+    "5,000 digits": ('{"a": ' + "9" * 5000 + "}", dict, "not JSON: Exceeds the limit"),
     "no key": ('{"a": {}}', Outer, "Object missing required field `b` - at `$.a`"),
     "true for a number": ('{"a": {"b": true}}', Outer, "Expected `int`, got `bool` - at `$.a.b`"),
     "optional, of another type": ('{"a": {"b": 1}, "c": 1}', Outer, "got `int` - at `$.c`"),
