@@ -17,11 +17,11 @@ BYTES = 261  # pieces of every bpe vocabulary: the bytes and the special tokens
 OF_TEXT = ("corpus", "evals", "examples", "pairs", "sequence_length")  # read by evaluations
 OF_LABELS = ("task", "objectives")  # read by evaluations of labelled data
 SOURCES = "--config.task.source=files:PATTERN or tfds:NAME"
-WIDEST = 128  # width of a head, for cudnn on any GPU
-BLOCK = 128  # positions that splash computes at once
-ATTENTION = "--config.model.attention=auto takes what can"
-DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
-BOUND = 2_048  # tokens of a row at most, under objective diffusion
+CUDNN_WIDEST = 128  # width of a head, for cudnn on any GPU
+SPLASH_BLOCK = 128  # positions that splash computes at once
+ATTENTION_HINT = "--config.model.attention=auto takes what can"
+NO_DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
+DIFFUSION_LONGEST = 2_048  # tokens of a row at most, under objective diffusion
 
 
 def check_rules(c: Config) -> None:
@@ -71,8 +71,8 @@ def check_trainable(c: Config) -> None:
     full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch's
     obstacle = explain_unfit_length(m.attention, c.sequence_length) if full else ""
     if m.attention_dropout and m.attention not in ("auto", "einsum"):
-        obstacle = DROPOUT
-    need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", ATTENTION)
+        obstacle = NO_DROPOUT
+    need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", ATTENTION_HINT)
     prng = c.parallel.prng
     said = f"parallel.arms = 'vmap' with parallel.prng = {prng!r} would drop other elements than a "
     said += "run alone"
@@ -167,7 +167,7 @@ def _check_model(c: Config) -> None:
     need(not m.scan or m.can_scan, said, "--config.model.scan=false")
     obstacle = explain_unfit_model(m.attention, m)
     said = f"model.attention = {m.attention!r}: {obstacle}"
-    need(m.attention == "auto" or not obstacle, said, ATTENTION)
+    need(m.attention == "auto" or not obstacle, said, ATTENTION_HINT)
     buckets, most = m.position_buckets, m.max_positions
     said = f"half of model.position_buckets = {buckets} reach model.max_positions = {most}"
     need(m.position != "relative" or buckets // 2 < most - 1, said, "lower position_buckets")
@@ -267,7 +267,7 @@ def _check_diffusion(c: Config) -> None:
     alike = f"{said} takes all orders of masks as equally likely: masking.weights = {k.weights!r}"
     need(k.weights == "none", alike, f"--config.masking.weights=none, {other}")
     table = f"{said} has a table of sequence_length x sequence_length weights: {length}"
-    need(length <= BOUND, table, f"at most {BOUND}, {other}")
+    need(length <= DIFFUSION_LONGEST, table, f"at most {DIFFUSION_LONGEST}, {other}")
     gaps = f"masking.draw = {k.draw!r}: some numbers of masked tokens cannot occur, so no bound is"
     hint = f"--config.masking.draw=uniform from 0 to 1, {other}"
     need(drawn_quotas.covers_quotas(k, length), gaps, hint)
@@ -282,7 +282,7 @@ def _check_hybrid(c: Config) -> None:
     once = f"{said} reads an example once, and masking.prediction_rate asks for several views"
     need(rates.count_views(c.masking) == 1, once, "lower masking.prediction_rate to the rate")
     blocks = "model.attention = 'splash': its blocks are causal in all examples or in none"
-    need(c.model.attention != "splash", blocks, ATTENTION)
+    need(c.model.attention != "splash", blocks, ATTENTION_HINT)
 
 
 def _check_replaced(c: Config) -> None:
@@ -334,8 +334,8 @@ def explain_unfit_model(name: str, m: knobs.Model) -> str:
     width = m.shape[1] // m.shape[2]
     if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
         return "it computes in bfloat16: --config.model.dtype=bfloat16"
-    if name == "cudnn" and (width % 8 or width > WIDEST):
-        return f"heads of width {width}: it takes multiples of 8, up to {WIDEST}"
+    if name == "cudnn" and (width % 8 or width > CUDNN_WIDEST):
+        return f"heads of width {width}: it takes multiples of 8, up to {CUDNN_WIDEST}"
     if name in ("cudnn", "splash") and m.position == "relative":
         return "it has no scores of distances, as model.position = 'relative' needs"
     if name == "splash" and m.position == "alibi":
@@ -345,8 +345,8 @@ def explain_unfit_model(name: str, m: knobs.Model) -> str:
 
 def explain_unfit_length(name: str, length: int) -> str:
     """Explain why an attention backend cannot compute rows of this length; "" if it can."""
-    if name == "splash" and length % BLOCK:
-        return f"rows of {length} tokens: it takes multiples of {BLOCK}"
+    if name == "splash" and length % SPLASH_BLOCK:
+        return f"rows of {length} tokens: it takes multiples of {SPLASH_BLOCK}"
     if name == "cudnn" and length % 2:
         return f"rows of {length} tokens: it takes even numbers"
     return ""

@@ -162,7 +162,7 @@ def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = Fals
         name, cfg, length, train, capture
     )
     if obstacle and train and not auto:
-        raise ConfigError(f"model.attention = {name!r}: {obstacle}", validation.ATTENTION)
+        raise ConfigError(f"model.attention = {name!r}: {obstacle}", validation.ATTENTION_HINT)
     return "einsum" if obstacle else name
 
 
@@ -171,7 +171,7 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
     if name == "einsum":
         return ""
     if train and cfg.attention_dropout:
-        return validation.DROPOUT
+        return validation.NO_DROPOUT
     if capture:
         return "it has no probabilities to show"
     if devices.find_row().attention != name:
