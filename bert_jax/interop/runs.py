@@ -68,7 +68,7 @@ def is_step(folder: Path) -> bool:
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
-def open_run(path: str, *, tokenizer: str = "") -> "TrainedModel":
+def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
     """Open a trained model: of a run, of one step of a run, or of another project.
 
     Args:
@@ -132,7 +132,7 @@ def open_foreign(
     allow_missing: bool = False,
     allow_unused: bool = False,
     resize_vocab: bool = False,
-) -> "TrainedModel":
+) -> TrainedModel:
     """Open a model of another project, like a run at step 0; see `huggingface.read_model`.
 
     With `resize_vocab`, rows of the token table beyond the vocabulary are cut.

@@ -2,16 +2,16 @@
 
 All state of a study is in its folder:
 
-study.json                   the study and its cells, rewritten by every `study run`
-groups/GROUP.json            cells that train together; written once and never changed
-cells/CELL/                  a run folder, as `bert-jax train` makes it, and
-    trained.json             how training ended
-    results/NAME.json, .npz  the metrics of an evaluation, in total and per example
-    finetune/NAME/           the run folder of an evaluation by fine-tuning
-    error.json               how the last attempt failed; removed by a successful attempt
-taken/                       tables of cells that were finished elsewhere
-results.csv examples.npz curves.csv   the tables of all cells, from which reports are made
-logs/GROUP.log  compiled/  figures/  summary.md  report.html
+    study.json                   the study and its cells, rewritten by every `study run`
+    groups/GROUP.json            cells that train together; written once and never changed
+    cells/CELL/                  a run folder, as `bert-jax train` makes it, and
+        trained.json             how training ended
+        results/NAME.json, .npz  the metrics of an evaluation, in total and per example
+        finetune/NAME/           the run folder of an evaluation by fine-tuning
+        error.json               how the last attempt failed; removed by a successful attempt
+    taken/                       tables of cells that were finished elsewhere
+    results.csv examples.npz curves.csv   the tables of all cells, from which reports are made
+    logs/GROUP.log  compiled/  figures/  summary.md  report.html
 """
 
 import contextlib

@@ -101,9 +101,8 @@ class SuiteRow(NamedTuple):
 
 
 OF_LABELS = " ".join(dict.fromkeys(sum(knobs.METRICS.values(), ())))  # metrics of labelled tasks
-OF_TASKS = (
-    "examples loss accuracy_low accuracy_high majority_accuracy"  # further metrics of each task
-)
+# Further metrics of each task.
+OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"
 OF_UNITS = "nats_per_word* nats_per_character* words characters"  # of a source
 
 LABELLED = "source limit changes split submission"  # options of named tasks
