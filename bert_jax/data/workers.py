@@ -49,7 +49,7 @@ def run_calls(
             "config.corpus.workers",
         ) from error
     finally:
-        for process in multiprocessing.active_children():
+        for process in list(pool._processes.values()):  # of no pool but this
             process.kill()
         pool.shutdown(cancel_futures=True)
 

@@ -1,8 +1,10 @@
 """Workers answer calls, end with their parent, and import no jax."""
 
 import builtins
+import multiprocessing
 import operator
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,15 @@ def test_run_calls_stops_if_a_worker_dies():
     with pytest.raises(Stopped, match="a worker ended") as caught:
         list(run_calls(2, signal.raise_signal, [(9,), (9,)]))
     assert caught.value.code == 75
+
+
+def test_run_calls_ends_its_own_processes_only():
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    list(run_calls(2, abs, [(1,), (2,)]))
+    assert multiprocessing.active_children() == [other]
+    other.kill()
+    other.join()
 
 
 def test_workers_import_neither_jax_nor_arrow():
