@@ -15,6 +15,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 import sys
 import time
@@ -56,12 +57,15 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
     try:
         fingerprint = corpora.fingerprint_corpus(config, cache)
         final = cache / fingerprint[:16]
-        if not (final / "manifest.json").is_file():
+        work = final.with_suffix(".work")
+        is_prepared = (final / "manifest.json").is_file
+        if not is_prepared() or os.access(work, os.W_OK):
             cache.mkdir(parents=True, exist_ok=True)
             waiting = f"waiting for another process that prepares {final}"
             with folder_locks.wait_for_lock(final.with_suffix(".lock"), lambda: log(waiting)):
-                if not (final / "manifest.json").is_file():
+                if not is_prepared():
                     _prepare(config, fingerprint, final, log)
+                shutil.rmtree(work, ignore_errors=True)  # also what a kill at this line left
     except OSError as error:
         if disk.is_full(error):
             raise disk.make_full_error(error.filename or cache) from error
@@ -120,7 +124,6 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     for name, value in (("audit.json", facts), ("manifest.json", manifest)):
         disk.write(work.result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
     work.result.replace(final)
-    shutil.rmtree(work.folder)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
 
 
