@@ -153,7 +153,7 @@ def read_condition(text: str) -> Condition:
     if path == "unit":
         said = f"masking.unit={listed}, in training or evals"
         hint = f"--config.masking.unit={values[0]}"
-        return Condition(said, lambda c, _: bool({*_list_units(c)} & {*values}), hint)
+        return Condition(said, lambda c, _: bool({*list_units(c)} & {*values}), hint)
     if path == "kind":
         return Condition(f"tasks of {', '.join(values)}", lambda c, _: c.kind in values)
     if path == "objective":
@@ -167,7 +167,7 @@ def read_condition(text: str) -> Condition:
     return Condition(path, lambda c, _: bool(get_value(c, path)), f"set {path}")
 
 
-def _list_units(c: Config) -> list[str]:
+def list_units(c: Config) -> list[str]:
     """List the names of the masking units that training and evaluations use, such as "word"."""
     return [c.masking.unit, *(one.unit for one in c.evals.values())]
 

@@ -5,7 +5,7 @@ import math
 import re
 
 from bert_jax.config import knobs
-from bert_jax.config.conditions import list_unit_knobs
+from bert_jax.config.conditions import list_unit_knobs, list_units
 from bert_jax.config.knobs import LABELLED, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError, need
 from bert_jax.masking import drawn_quotas, rates
@@ -231,7 +231,7 @@ def _check_masking(c: Config) -> None:
     need(k.draw_low <= k.draw_high, said, "from the lowest rate to the highest")
     longest = (k.span_max + 1) / 2  # the longest mean, where all lengths are equally likely
     said = f"masking.span_mean = {k.span_mean:g} cannot be reached with span_max = {k.span_max}"
-    reached = k.unit != "span" or k.span_mean <= longest
+    reached = "span" not in list_units(c) or k.span_mean <= longest
     need(reached, said, f"at most {longest:g}, or raise masking.span_max")
 
 

@@ -35,6 +35,7 @@ RULES = [  # settings, and what is said of them
     ({"masking.phases": ((0.5, 0.1, "step"), (0.5, 0.2, "step"))}, "masking.phases end at"),
     ({"masking.phases": ((1.0, 0.1, "step"),)}, "a step at the end"),
     ({"masking.draw": "uniform", "masking.draw_low": 0.5, "masking.draw_high": 0.1}, "draw_low"),
+    ({"evals.validation.unit": "span", "masking.span_max": 3}, "span_mean = 3.8 cannot be reached"),
     (VIEWS | {"masking.unit": "word", "masking.overflow": "skip"}, "selections are not nested"),
     (VIEWS | {"masking.phases": ((0.5, 0.3, "step"),)}, "exceeds the lowest rate, 0.15"),
     (DIFFUSION | {"masking.unit": "word"}, "counts tokens"),
