@@ -12,7 +12,8 @@ unless the function says otherwise. `bert-jax plan` says what a change costs.
 import inspect
 
 from bert_jax.config import load_file, override
-from bert_jax.config.knobs import SIZES
+from bert_jax.config.knobs import SIZES, Masking
+from bert_jax.config.table import build_section
 from bert_jax.errors import ConfigError, suggest
 from bert_jax.masking import rates
 
@@ -47,7 +48,7 @@ def views(config, rate="0.15", predicted="0.4"):
     """
     override(config, "masking.rate", rate)
     override(config, "masking.prediction_rate", predicted)
-    count = rates.count_views(config.masking)
+    count = rates.count_views(build_section(Masking, config.masking.to_dict(), "config.masking"))
     config.batch_size = round(config.batch_size / count) * count  # whole examples
 
 

@@ -28,6 +28,7 @@ tuned. The organizers' GPT-2 of 2026 has 65.08 % on BLiMP as strict-small and 74
 
 from bert_jax.config import default
 from bert_jax.config.knobs import SIZES
+from bert_jax.errors import need, suggest
 
 MILLION = 1_000_000
 TO_100 = (*range(1, 10), *range(10, 100, 10))
@@ -39,14 +40,17 @@ TRACKS = {  # folder of the text, size of the model, pieces, millions of words a
 
 def get_config(arg="strict-small"):
     track, path, size = (*arg.split(","), "", "")[:3]
+    need(track in TRACKS, f"no track {track!r}", suggest(track, TRACKS))
     folder, usual, pieces, millions = TRACKS[track]
+    size = size or usual
+    need(size in SIZES, f"no size {size!r}", suggest(size, SIZES))
     config = default()
     config.corpus.source = "files"
     config.corpus.path = path or folder
     config.corpus.validation_fraction = 0.005
     config.tokenizer.vocab_size = pieces
-    config.model.size = size or usual
-    config.model.init_stddev = SIZES[config.model.size][1] ** -0.5
+    config.model.size = size
+    config.model.init_stddev = SIZES[size][1] ** -0.5
     config.pairs = "none"
     config.epochs = 10
     config.batch_size = 128
