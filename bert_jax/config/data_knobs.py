@@ -98,7 +98,8 @@ class Tokenizer:
     kind: Literal["auto", "wordpiece", "bpe"] = knob("auto", "vocabulary", idle="wordpiece")
     #: size of a trained vocabulary
     vocab_size: Annotated[int, Meta(ge=16, le=10_000_000)] = knob(30_522, "trained")
-    lowercase: bool = knob(True, "trained")  #: a trained WordPiece is uncased, and without accents
+    #: a trained WordPiece is uncased, and without accents
+    lowercase: bool = knob(True, "trained", "tokenizer.kind=auto|wordpiece")
     #: a longer word is [UNK]; None is what `path` states, else 200
     max_word_length: Annotated[int, Meta(ge=1, le=1_000_000)] | None = knob(
         None, "vocabulary", "tokenizer.kind=auto|wordpiece"

@@ -41,6 +41,7 @@ ROWS: list[tuple[Settings, Settings, Settings]] = [  # where knobs act, where no
     ({}, CAUSAL, {"masking.count": "all"}),
     ({}, NSP, {"masking.prediction_rate": 0.1, "model.word_head": "matrix", "logging.samples": 5}),
     ({}, {"tokenizer.path": "v.txt"}, {"tokenizer.vocab_size": 500}),
+    ({}, {"tokenizer.kind": "bpe"}, {"tokenizer.lowercase": False}),
     ({}, MASK_ONLY, {"masking.random_from": "regular"}),
     ({}, {"model.word_head": "matrix"}, {"model.head_activation": "relu"}),
     ({}, NO_PAIRS, {"model.pooling": "mean", "model.pooler": "gelu"}),
