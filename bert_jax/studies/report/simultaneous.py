@@ -12,7 +12,8 @@ Unequal spreads have two remedies. If the pairs of a difference vary more than t
 says, the difference uses the spread of its own pairs. If the spreads of a family differ more than
 chance allows (tests of Bartlett and Cochran), each difference has the t interval of its own pairs.
 
-docs/statistics.md says how often the intervals hold in simulations; the tests repeat these.
+docs/statistics.md says how often the intervals hold in simulations. The tests repeat the first
+two rows of its table.
 """
 
 import bisect
