@@ -17,7 +17,8 @@ WIDTH = 79  # columns of a terminal
 PAGE = """# Knobs
 
 Written by `bert-jax knobs --markdown > configs/KNOBS.md`. `--config.masking.rate=0.3` sets a knob,
-as does `config.masking.rate = 0.3` in a file. It is refused where its last column does not hold."""
+as does `config.masking.rate = 0.3` in a file. A knob is refused if the condition in its last column
+does not hold."""
 
 
 def add_flags(parser: ArgumentParser) -> None:

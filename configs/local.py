@@ -4,7 +4,7 @@
 
 PATH is a file, folder or glob of .txt, .jsonl or .parquet. SIZE is `mini` by default; choose it
 here, because the scale of the initial weights follows from the model's width.
-experiments/pretrain_mini says how long a run on 84 MB takes and what it reaches.
+experiments/pretrain_mini says what such a run takes and reaches.
 """
 
 from bert_jax.config import default

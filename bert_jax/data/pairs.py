@@ -112,7 +112,7 @@ def _draw_pairs(
     chains advance together, one example a round, so a round is a few vector operations for any
     number of documents. `limit` is the number of tokens that A and B should reach together.
     """
-    starts = np.concatenate([[0], ends])  # [N + 1], of sentences, and the end of the shard
+    starts = np.concatenate([[0], ends])  # [N + 1], of sentences, and the end of the split
     first = np.concatenate([[0], document_ends[:-1]])  # [D], first sentence of each document
     documents = len(document_ends)
     target = np.full(documents, limit)
