@@ -55,11 +55,12 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     from bert_jax.config import devices
     from bert_jax.interop import vocabulary
     from bert_jax.planning import batches
-    from bert_jax.training import clock, memory
+    from bert_jax.training import clock, data, memory
     from bert_jax.training.program import Program, mesh_for
     from bert_jax.training.step import compute_inputs
 
     validation.check_trainable(config)
+    config = data.fill_in_labels(config)
     vocab_size = vocabulary.assumed_size(config)
     batch = batches.make_batch(config, vocab_size)
     mesh = mesh_for(config)

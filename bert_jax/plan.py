@@ -72,6 +72,7 @@ def run(
     """
     from bert_jax.interop import vocabulary
     from bert_jax.planning.update import compile_update
+    from bert_jax.training import data
 
     found = targets.find_target(target)
     if config.parallel.step == "pmap" and target in targets.ELSEWHERE:
@@ -79,6 +80,7 @@ def run(
         raise ConfigError("parallel.step = 'pmap' is compiled for devices that are here", hint)
     with found.chosen():
         validation.check_trainable(config)
+    config = data.fill_in_labels(config)
     plan = compile_update(config, found, vocabulary.assumed_size(config))
     report = build_report(plan, price, mfu)
     print(format_table(plan, report, mfu))

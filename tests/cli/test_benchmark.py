@@ -2,8 +2,8 @@
 
 import types
 
-from bert_jax import benchmark
-from tests import toy
+from bert_jax import benchmark, plan
+from tests import tasks, toy
 
 
 def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
@@ -17,3 +17,10 @@ def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
     assert report["tokens_per_second"] == 4 * 32
     assert report["mfu"] is None
     assert "median 1,000.0 ms, least 500.0 ms of 3 updates" in benchmark.format_report(report)
+
+
+def test_classes_are_read_from_the_data(tmp_path, one_device):
+    """As `train` and `bert-jax plan` read them; without classes, a head has no outputs."""
+    config = tasks.config("classify", f"files:{tasks.write_classify(tmp_path)}", tmp_path)
+    timed = benchmark.run(config, updates=1)
+    assert plan.run(config, "cpu:8")["parameters"] == timed["parameters"]
