@@ -200,7 +200,9 @@ class Model:
 
     # --- pages ------------------------------------------------------------------------------------
 
-    def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
+    def inspect(
+        self, page: str, texts: Sequence[Text], *, long: str = "refuse", **settings: Any
+    ) -> Page:
         """Make the HTML page of `bert-jax inspect`: attention, embeddings or a generation."""
         from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
@@ -209,8 +211,8 @@ class Model:
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", suggest(page, PAGES))
         kind, make = find_maker(page)
-        _check_options("inspect", [page], settings)
-        reader = kind(Asked(self.opened, Options()))
+        _check_options("inspect", [page], settings | {"long": long})
+        reader = kind(Asked(self.opened, Options(long=long)))
         rows = _read_rows(reader, texts)
         return Page(make(reader, rows, **settings), f"{page} of {len(rows)} texts")
 

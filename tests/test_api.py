@@ -153,7 +153,8 @@ def test_empty_and_absent_paths_are_refused(tmp_path, monkeypatch):
 def test_model_and_page_say_what_they_are(model, tmp_path):
     assert "heads mlm, nsp>" in repr(model)
     assert model.embed([]).shape == (0, model.opened.config.model.hidden)
-    page = model.inspect("attention", ["the cat sat.", ("a dog", "\udc80")])  # half a character
+    rows = ["the cat sat." * 99, ("a dog", "\udc80")]  # half a character
+    page = model.inspect("attention", rows, long="cut")
     assert repr(page).startswith("<attention of 2 texts: ")
     assert page._repr_html_().startswith("<iframe srcdoc=")
     assert '"<' not in page._repr_html_()  # the document is escaped within the attribute
