@@ -31,7 +31,7 @@ $(STAMP): requirements.lock pyproject.toml
 	    echo "hint: install one, or uv (which brings its own), or say make venv PYTHON=/path/to/python3.11" >&2; exit 2; \
 	  fi; \
 	  echo "making $(VENV) with $$python"; \
-	  if [ -n "$$uv" ]; then uv venv --quiet --python "$$python" $(VENV); \
+	  if [ -n "$$uv" ]; then uv venv --quiet --seed --python "$$python" $(VENV); \
 	  elif ! "$$python" -m venv $(VENV); then \
 	    echo "error: $$python cannot make a virtual environment" >&2; \
 	    echo "hint: install its venv module (Debian: apt install python3-venv), or uv" >&2; exit 2; \

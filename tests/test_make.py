@@ -2,6 +2,7 @@
 what they call.
 """
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -82,3 +83,14 @@ def test_ci_checks_the_oldest_and_the_newest_python(tmp_path, there, expected):
     checked = [f"lint test VENV=.venv-{v} PYTHON={tools / f'python{v}'}" for v in expected]
     assert run.stdout.splitlines() == checked
     assert run.returncode == (0 if there else 2)
+
+
+def test_uv_makes_an_environment_with_pip(tmp_path, monkeypatch):
+    """The commands of the pages install extras with pip."""
+    for file in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    write_program(tmp_path / "bin" / "uv", '#!/bin/sh\necho "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    words = ["make", "venv", "VENV=new"]
+    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "venv --quiet --seed " in run.stdout
