@@ -115,6 +115,8 @@ def check_output(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise ConfigError(f"cannot write '{path}': it is a folder, not a file", ELSEWHERE)
+        if path.is_fifo():
+            return  # opening waits for the pipe's reader, and closing ends the reader
         existed = path.exists()
         path.open("ab").close()
         if not existed:

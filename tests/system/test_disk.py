@@ -68,6 +68,16 @@ def test_write_output_to_stdout_comes_in_order(tmp_path):
     assert log.read_text() == "earlier\na line\na page"
 
 
+@pytest.mark.timeout(20)
+def test_write_output_reaches_the_reader_of_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    disk.check_output(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        disk.write_output(pipe, "text")
+        assert reader.communicate() == (b"text", None)
+
+
 def test_check_output_refuses_a_folder(tmp_path):
     with pytest.raises(ConfigError, match="is a folder"):
         disk.check_output(tmp_path)
