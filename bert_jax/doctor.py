@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import textwrap
 from argparse import ArgumentParser
@@ -32,8 +33,8 @@ NEEDED = (  # what pyproject.toml names, and jaxlib
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")
 LOW_DISK, LOW_MEMORY = 5 * 2**30, 3 * 2**30
-ENVIRONMENT = {  # variable and a part of its value -> why it is trouble
-    ("XLA_FLAGS", "onednn"): "oneDNN fails to compile some of our graphs",
+ENVIRONMENT = {  # variable and a pattern of its value -> why it is trouble
+    ("XLA_FLAGS", r"onednn\w*\b(?!=0|=false)"): "oneDNN fails to compile some of our graphs",
     ("XLA_FLAGS", "force_host_platform_device_count"): "the devices are fake and share cores",
     ("JAX_ENABLE_X64", "1"): "64-bit numbers double the memory and are not tested",
     ("JAX_DISABLE_JIT", "1"): "nothing is compiled, so training is hundreds of times slower",
@@ -102,9 +103,9 @@ def list_warnings(report: dict[str, Any], environment: Mapping[str, str]) -> lis
     for name, version in report["versions"].items():
         if version is None:
             texts.append(f"{name} is not installed: run make venv")
-    for (variable, part), why in ENVIRONMENT.items():
+    for (variable, pattern), why in ENVIRONMENT.items():
         value = environment.get(variable, "")
-        if part in value.lower().replace("true", "1"):
+        if re.search(pattern, value.lower().replace("true", "1")):
             texts.append(f"{variable}={value}: {why}")
     host = report["machine"]
     for place in ("cache", "workdir"):

@@ -107,6 +107,7 @@ def test_doctor_answers_without_jax():
         ("devices", {"error": "no backend", "backend": None}, "jax finds no device: no backend"),
         ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
         ("environment", {"JAX_ENABLE_X64": "TRUE"}, "JAX_ENABLE_X64=TRUE: 64-bit numbers"),
+        ("environment", {"XLA_FLAGS": "--xla_cpu_use_onednn=true"}, "oneDNN fails to compile"),
     ],
 )
 def test_trouble_is_reported(place, value, warning):
@@ -118,7 +119,7 @@ def test_trouble_is_reported(place, value, warning):
     node[leaf] = value
     (found,) = doctor.list_warnings(report, report["environment"])
     assert warning in found
-    variables = {"XLA_FLAGS": "--xla_something=1", "JAX_ENABLE_X64": "0"}
+    variables = {"XLA_FLAGS": "--xla_cpu_use_onednn=false", "JAX_ENABLE_X64": "0"}
     assert doctor.list_warnings(HEALTHY, variables) == []
 
 
