@@ -35,9 +35,9 @@ TEXT = """\
 {parameters:,} parameters, {pieces:,} pieces of vocabulary, {case} text.
 
 ```python
-from transformers import AutoTokenizer, {architecture}
+from transformers import AutoTokenizer, {loader}
 
-model = {architecture}.from_pretrained("{place}")
+model = {loader}.from_pretrained("{place}"{trust})
 tokenizer = AutoTokenizer.from_pretrained("{place}")
 ```
 
@@ -126,7 +126,8 @@ def write_card(
         parameters=parameters,
         pieces=run.tokenizer.size,
         case="lower-cased" if run.tokenizer.lowercase else "cased",
-        architecture=architecture,
+        loader=family.auto_classes.get(architecture, architecture),
+        trust=", trust_remote_code=True" if architecture in family.auto_classes else "",
         place=repository or "THIS_FOLDER",
         length=min(run.longest, config.sequence_length),
         limits=f"- It answers with one of {', '.join(labels)}, always.\n" if labels else "",

@@ -7,7 +7,7 @@ import huggingface_hub
 
 from bert_jax.config import resolve, to_dict
 from bert_jax.interop import card, export, runs
-from tests import variants
+from tests import families, variants
 
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
 
@@ -60,3 +60,13 @@ def test_card_names_no_folder_of_this_machine(tmp_path, monkeypatch):
     for source in (name, f"hf:{name}"):
         text = describe_run(tmp_path, changes | {"init_from": source})
         assert f"\nbase_model: {name}\n" in text
+
+
+def test_card_loads_neobert_by_its_own_code(tmp_path):
+    folder = families.folder(tmp_path, "neobert", "masked_lm")
+    run = runs.open_run(str(families.vocabulary(folder, "neobert")))
+    family = export.find_family(run.config, run.tokenizer.special)
+    text = card.write_card(run, family, 7, *export.find_class(run.config, family))
+    code = 'AutoModelForMaskedLM.from_pretrained("THIS_FOLDER", trust_remote_code=True)'
+    for said in ("import AutoTokenizer, AutoModelForMaskedLM\n", f"\nmodel = {code}\n"):
+        assert said in text

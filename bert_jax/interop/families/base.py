@@ -52,6 +52,8 @@ class Family:
     text_pooler: str = ""  # module of the pooler in classes over a whole text, if it has two names
     kept: tuple[str, ...] = ()  # keys with several values for one model: the stated value is kept
     unused: str = r"(?!)"  # regular expression of tensors that its classes leave aside
+    # Class that is code on the hub -> class of transformers that downloads and runs the code.
+    auto_classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> set[str]:

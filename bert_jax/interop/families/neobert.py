@@ -35,11 +35,11 @@ ALLOWED = {
 }
 MULTIPLE = 8  # of the feed-forward's width
 CODE = "chandar-lab/NeoBERT--model."  # on the hub, what loads such a folder
-AUTO = {  # class of transformers that loads a folder -> the class in that code
-    "AutoConfig": "NeoBERTConfig",
-    "AutoModel": "NeoBERT",
-    "AutoModelForMaskedLM": "NeoBERTLMHead",
-    "AutoModelForSequenceClassification": "NeoBERTForSequenceClassification",
+AUTO = {  # class in that code -> the class of transformers that loads a folder
+    "NeoBERTConfig": "AutoConfig",
+    "NeoBERT": "AutoModel",
+    "NeoBERTLMHead": "AutoModelForMaskedLM",
+    "NeoBERTForSequenceClassification": "AutoModelForSequenceClassification",
 }
 LAYER = "model.transformer_encoder.{}."
 
@@ -63,7 +63,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
         "dim_head": model.hidden // model.heads,
         "max_length": max(model.max_positions, config.sequence_length),
         "pad_token_id": special.pad,
-        "auto_map": {auto: f"{CODE}{name}" for auto, name in AUTO.items()},
+        "auto_map": {auto: f"{CODE}{name}" for name, auto in AUTO.items()},
         "tie_word_embeddings": False,
     }
 
@@ -124,4 +124,5 @@ FAMILY = Family(
     },
     to_hf=to_hf,
     from_hf=from_hf,
+    auto_classes=AUTO,
 )
