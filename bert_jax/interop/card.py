@@ -50,12 +50,11 @@ tokenizer = AutoTokenizer.from_pretrained("{place}")
 - A text has at most {length} tokens; what lies beyond has to be cut or divided.
 - It knows the language and subjects of its data, and their errors and prejudices: nothing was \
 done against these, and nothing here measures them.
-- It is one run with one seed; another seed gives other numbers.
 - Unless its data are pairs of sentences, no objective trained its vectors of sentences.
-{limits}
+{seed}{limits}
 ## Licence
 
-{licence} The code that trained it is Apache-2.0; its data have terms of their own.
+{licence}{code} Its data have terms of their own.
 
 ## Held-out evaluation
 
@@ -92,6 +91,8 @@ def write_card(
         "title": base or Path(source).name,
         "origin": f"Converted by bert_jax from `{base or Path(source).name}`.",
         "learned": f"The card of `{base or Path(source).name}` says.",
+        "seed": "",
+        "code": "",
         "evaluation": NONE,
         "config": "",
     }
@@ -103,6 +104,8 @@ def write_card(
             "title": run.folder.resolve().name,
             "origin": _state_training(run, base or Path(source).name),
             "learned": _state_data(config, corpora),
+            "seed": "- It is one run with one seed; another seed gives other numbers.\n",
+            "code": " The code that trained it is Apache-2.0.",
             "evaluation": _state_evaluation(run),
             "config": _state_config(config),
         }
