@@ -100,7 +100,7 @@ RATES = {"qa_dropout": 0.3, "seq_classif_dropout": 0.4}
     ("family", "head", "given"),
     [
         ("distilbert", "question_answering", RATES),
-        ("modernbert", "masked_lm", {"local_attention": 7}),
+        ("modernbert", "masked_lm", {"local_attention": 7, "embedding_dropout": 0.3}),
         ("electra", "multiple_choice", {"classifier_dropout": 0.3, "summary_last_dropout": 0.4}),
     ],
 )

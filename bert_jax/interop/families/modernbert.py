@@ -184,5 +184,6 @@ FAMILY = Family(
     to_hf=to_hf,
     from_hf=from_hf,
     tied="decoder.weight",
-    kept=("local_attention",),  # it is halved, and the rest is dropped
+    # The first is halved and rounded down; the second is taken to be mlp_dropout.
+    kept=("local_attention", "embedding_dropout"),
 )
