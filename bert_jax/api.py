@@ -206,11 +206,11 @@ class Model:
         """Make the HTML page of `bert-jax inspect`: attention, embeddings or a generation."""
         from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
-        from bert_jax.views import PAGES, find_maker
+        from bert_jax.views import PAGES
 
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", suggest(page, PAGES))
-        kind, make = find_maker(page)
+        kind, make = PAGES[page].find_maker()
         _check_options("inspect", [page], settings | {"long": long})
         reader = kind(Asked(self.opened, Options(long=long)))
         rows = _read_rows(reader, texts)

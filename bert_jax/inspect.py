@@ -10,7 +10,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.options import WRITING, Options
 from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
-from bert_jax.views import PAGES, find_maker
+from bert_jax.views import PAGES
 from bert_jax.views.options import MapOptions
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run(
     rows = [Line(number, {"text": text}) for number, text in enumerate(texts, 1)]
     for row, pair in zip(rows, pairs, strict=False):  # a text may have none
         row.fields["text_pair"] = pair
-    kind, make = find_maker(page)
+    kind, make = PAGES[page].find_maker()
     reader = kind(AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read_lines(reader, input)

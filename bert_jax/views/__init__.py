@@ -1,5 +1,6 @@
 """The pages of `bert-jax inspect`, which show the inside of a model: a row of PAGES for each."""
 
+import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,10 +11,16 @@ TEXT = "Return a list of the names in the file."
 
 
 class Page(NamedTuple):
-    """Row of PAGES: what a page shows, and the form of its lines of input."""
+    """Row of PAGES: what a page shows, the form of its lines of input, and what makes the page."""
 
     does: str
     takes: tuple[str, ...]
+    reader: str  # MODULE:NAME of the class that reads and encodes texts
+    maker: str  # MODULE:NAME of the function from such a reader, rows and flags to HTML
+
+    def find_maker(self) -> "tuple[type[OfText], Callable[..., str]]":
+        """Import the reader and the maker of the page."""
+        return pkgutil.resolve_name(self.reader), pkgutil.resolve_name(self.maker)
 
 
 PAGES = {
@@ -24,31 +31,20 @@ PAGES = {
             "He went out.<tab>It rained.",
             '{"text": "He went out.", "text_pair": "It rained."}',
         ),
+        "bert_jax.views.texts:Texts",
+        "bert_jax.views.attention:make_attention_page",
     ),
     "embeddings": Page(
         "show a map of three or more texts, coloured by label, or of their words, and the "
         "neighbours of each",
         (TEXT, f'{{"text": "{TEXT}", "label": "files"}}'),
+        "bert_jax.views.texts:Labelled",
+        "bert_jax.views.embeddings:make_embeddings_page",
     ),
     "generation": Page(
         "play the rounds in which a masked model fills the masks of a text, or masks behind it",
         ("The name of the [MASK] to be read.", '{"text": "Return a list"}'),
+        "bert_jax.predictors.base:OfText",
+        "bert_jax.views.generation:make_generation_page",
     ),
 }
-
-
-def find_maker(page: str) -> "tuple[type[OfText], Callable[..., str]]":
-    """Import what makes a page.
-
-    The result is the class that reads and encodes texts, and a function from such a reader, rows
-    and flags to HTML.
-    """
-    from bert_jax.predictors.base import OfText
-    from bert_jax.views import attention, embeddings, generation, texts
-
-    makers: dict[str, tuple[type[OfText], Callable[..., str]]] = {
-        "attention": (texts.Texts, attention.make_attention_page),
-        "embeddings": (texts.Labelled, embeddings.make_embeddings_page),
-        "generation": (OfText, generation.make_generation_page),
-    }
-    return makers[page]

@@ -17,7 +17,7 @@ from bert_jax.predictors.base import AskedModel, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.studies import actions
 from bert_jax.system import allocator
-from bert_jax.views import PAGES, find_maker
+from bert_jax.views import PAGES
 from tests.texts import ROOT
 
 PARTS = [
@@ -188,7 +188,7 @@ def test_help_shows_an_example_that_parses(capsys, words):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_lines_that_a_page_shows_are_read(page):
-    kind, _ = find_maker(page)
+    kind, _ = PAGES[page].find_maker()
     model = runs.open_run(str(ROOT / "tests/golden/huggingface/pretraining"))
     reader = kind(AskedModel(model, Options()))
     assert isinstance(reader, OfText)

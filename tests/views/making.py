@@ -13,7 +13,7 @@ from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
-from bert_jax.views import find_maker, vectors
+from bert_jax.views import PAGES, vectors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "huggingface"
 FOLDER = GOLDEN / "pretraining"  # 2 layers of 16 with 2 heads, 47 pieces, 24 positions
@@ -31,7 +31,7 @@ def make_page(
     name: str, run: runs.TrainedModel, *fields: dict[str, str], long: str = "refuse", **flags: Any
 ) -> str:
     """Make a page of texts, as `inspect` makes it."""
-    kind, make = find_maker(name)
+    kind, make = PAGES[name].find_maker()
     rows = [Line(number, dict(one)) for number, one in enumerate(fields, 1)]
     return make(kind(AskedModel(run, Options(long=long))), rows, **flags)
 
