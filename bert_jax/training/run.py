@@ -85,22 +85,25 @@ class Run:
             f"{self.config.steps}",
             f"{longer}; or take another --workdir",
         )
-        self.saved = resume.check_same(record, self._meta, allowed, self.workdir)
+        resume.check_same(record, self._meta, allowed, self.workdir)
         return True
 
-    def restore_or_init(self, compiled: program.Program, step: int | None) -> tuple[State, int]:
+    def restore_or_init(
+        self, compiled: program.Program, step: int | None, allowed: tuple[str, ...]
+    ) -> tuple[State, int]:
         """Return the state to begin with, and its step.
 
         Args:
           compiled: the program, which knows the layout of the state.
           step: the checkpoint to restore; None is the last sound one. If step is 0 or no checkpoint
             exists, the state is new, or for a branch the trunk's state at the fork.
+          allowed: paths of knobs that may differ from the checkpoint.
         """
         restored = None if step == 0 else self.checkpoints.restore(compiled.describe_state(), step)
         if restored is not None:
-            state, meta, restored_step = restored
-            if restored_step != self.saved.get("step"):
-                self.saved = meta
+            state, record, restored_step = restored
+            # `check_resume` may have seen a later checkpoint, whose arrays turned out damaged.
+            self.saved = resume.check_same(record, self._meta, allowed, self.workdir)
             return state, restored_step
         if self.fork:
             trunk = Path(self.trunk)

@@ -104,7 +104,7 @@ class Runs:
             restored_step = 0  # begin anew
         states = []
         for run in self._runs:
-            state, start = run.restore_or_init(self.program, restored_step)
+            state, start = run.restore_or_init(self.program, restored_step, allow_change)
             if jax.process_index() == 0:
                 run.write_description(state["params"], command)
             # Of several runs, the devices hold no state until all of them are there.

@@ -4,7 +4,10 @@ That it ends with the same bits after a kill is held by tests/net/test_matrix.py
 and on a GPU by tests/gpu.
 """
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,8 +16,11 @@ import pytest
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.training import resume
-from tests import toy
-from tests.checkpoints.states import list_bits, open_folder
+from bert_jax.training.data import load_training_data
+from bert_jax.training.run import Run
+from bert_jax.training.step import init_state
+from tests import saved, texts, toy
+from tests.checkpoints.states import flip_bit, list_bits, open_folder
 from tests.updates import build_program
 
 PRINTS = {"corpus": "a" * 64, "tokenizer": "b" * 64, "batches": "c" * 64}
@@ -38,6 +44,25 @@ def test_resume_refuses_another_config_by_name():
     assert check({"evals__validation__rate": 0.3}, "evals.validation.rate")  # no step is ranked
     longer = {"steps": 200, "optim__warmup_fraction": 0.1}
     assert check(longer, "steps", "optim.warmup_fraction")
+
+
+@pytest.mark.fault(5)
+def test_older_checkpoint_is_checked_too(base, tmp_path):
+    """A resume that falls back to an older step, since the latest is damaged, drops its ledger."""
+    config = texts.configure(base)
+    checkpoints = saved.run(tmp_path, config, {10: None, 20: None}) / "checkpoints"
+    flip_bit(checkpoints / "20/params/_METADATA")
+    changed, allowed = texts.configure(base, masking__replace="(1,0,0)"), ("masking.replace",)
+    data = load_training_data(changed)
+    shapes = jax.eval_shape(lambda: init_state(config, data.tokenizer.size, np.uint32(0)))
+    compiled: Any = SimpleNamespace(describe_state=lambda: shapes)
+    with contextlib.ExitStack() as resources:
+        one = Run(data.config, data, tmp_path, resources)
+        assert one.check_resume(allowed)
+        assert one.restore_or_init(compiled, None, allowed)[1] == 10
+        assert one.saved["ledger"] is None
+        with pytest.raises(ConfigError, match=r"masking\.replace: "):
+            one.restore_or_init(compiled, 10, ())
 
 
 @pytest.mark.fault(8)
