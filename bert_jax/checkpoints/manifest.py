@@ -1,7 +1,8 @@
 """The saved steps of a run: what is in them, which of them are sound, and which is the best.
 
     20/params/ rest/ meta/   the parameters, the other arrays, plain JSON, all written by Orbax
-    20/manifest.json         size and sha256 of those files, and the metric that ranks the step
+    20/manifest.json         size and sha256 of those files, the metric that ranks the step, and the
+                             entries of its JSON that evaluations after the save have changed
 
 Each group of files, such as `params`, is verified separately: to read the parameters, only the
 files of `params` are hashed.
@@ -45,9 +46,15 @@ def write_manifest(folder: Path, step: int, metric: float | None) -> None:
     _write(folder, {"step": step, "metric": metric, "files": files})
 
 
-def write_metric(folder: Path, metric: float) -> None:
-    """Replace the metric in the manifest of a step."""
-    _write(folder, {**read_manifest(folder), "metric": metric})
+def write_evaluated(folder: Path, metric: float | None, changed: dict[str, Any]) -> None:
+    """Write what evaluations after the save of a step have changed into its manifest.
+
+    These are the metric, unless it is None, and entries of the JSON record of the step.
+    """
+    manifest = {**read_manifest(folder), "changed": changed}
+    if metric is not None:
+        manifest["metric"] = metric
+    _write(folder, manifest)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints.manifest import choose_step
+from bert_jax.checkpoints.manifest import choose_step, read_manifest
 from bert_jax.errors import CheckpointError
 
 PyTree = Any
@@ -134,5 +134,6 @@ def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
 
 
 def _load_meta(folder: Path) -> Meta:
+    """Read the JSON record of a step, with what evaluations after its save have changed."""
     meta: Meta = json.loads((folder / "meta" / "metadata").read_bytes())
-    return meta
+    return meta | read_manifest(folder).get("changed", {})

@@ -84,11 +84,11 @@ class Checkpoints:
             self._step = restored[2]
         return restored
 
-    def write_rank(self, step: int, metric: float) -> None:
-        """Record the metric of a saved step whose evaluation came after the save."""
+    def write_evaluated(self, step: int, metric: float | None, changed: dict[str, Any]) -> None:
+        """Record evaluations that came after the save: see `manifest.write_evaluated`."""
         self.wait()
         if jax.process_index() == 0:
-            manifest.write_metric(self.folder / str(step), metric)
+            manifest.write_evaluated(self.folder / str(step), metric, changed)
 
     def wait(self) -> None:
         """Block until the last save is on the disk; raise its error if it failed."""

@@ -243,18 +243,26 @@ class Run:
 
         The record names the evaluations `owed`, which are still to be run at this step.
         """
-        self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         record = {
             "ledger": self.ledger.totals,
-            "best": self.best,
-            "misses": self.misses,
             "window": self.window.sums,
             "seconds": self.writer.seconds,
             "clock": clock,
-            "owed": list(owed),
         }
+        metric, evaluated = self._describe_evaluated(step, owed)
+        self.checkpoints.save(step, state, {**self._meta, **record, **evaluated}, metric)
+
+    def save_evaluated(self, step: int, owed: Sequence[str]) -> None:
+        """Add evaluations of a step that is saved already; those in `owed` are still to be run."""
+        self.checkpoints.write_evaluated(step, *self._describe_evaluated(step, owed))
+
+    def _describe_evaluated(
+        self, step: int, owed: Sequence[str]
+    ) -> tuple[float | None, dict[str, Any]]:
+        """Return the metric that ranks a step, if any, and the record of the evaluations so far."""
+        self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         metric = self.rank[1] if self.rank and self.rank[0] == step else None
-        self.checkpoints.save(step, state, {**self._meta, **record}, metric)
+        return metric, {"best": self.best, "misses": self.misses, "owed": list(owed)}
 
 
 def find_index(step: int) -> int:

@@ -126,14 +126,16 @@ class Runs:
     def evaluate_owed(self, state: State, step: int) -> None:
         """Run the evaluations that a stop signal prevented in an earlier attempt.
 
-        The saved step of each run is then ranked by the result.
+        The results are added to the saved step of each run, so that no later attempt repeats them.
         """
         owed = self._runs[0].saved.get("owed", [])
-        if self.run_evaluations(owed, state, step):
-            self.raise_stopped(step)
+        if not owed:
+            return
+        left = self.run_evaluations(owed, state, step)
         for _, run in self.list_active():
-            if owed and run.rank and run.rank[0] == step:
-                run.checkpoints.write_rank(*run.rank)
+            run.save_evaluated(step, left)
+        if left:
+            self.raise_stopped(step)
 
     # --- one update after the other ---------------------------------------------------------------
 
