@@ -191,6 +191,7 @@ class Run:
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
+        self.window.sums["skipped_in_row"] = metrics["skipped_in_row"]  # the count now, no mean
 
     def _check_learned(self, in_row: int, ids: np.ndarray, step: int) -> None:
         """Warn of an update that was skipped; raise a DivergedError after too many in a row."""

@@ -18,7 +18,7 @@ from bert_jax.reporting import run_report
 from bert_jax.system import trees
 from bert_jax.training import run as running
 from bert_jax.training.step import compute_inputs
-from tests import texts, toy
+from tests import outcomes, texts, toy
 from tests.texts import configure
 
 LOGGED = """loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction
@@ -76,6 +76,7 @@ def test_train_that_diverges_names_the_step(base, tmp_path, monkeypatch, one_dev
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
+    assert outcomes.logged(tmp_path, "skipped_in_row") == [0, 0, 3]  # at steps 5, 10 and 15
     assert runs.open_run(str(tmp_path)).step == 10
 
 
