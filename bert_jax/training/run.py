@@ -30,7 +30,7 @@ from bert_jax.training.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-# The packages that results depend on.
+SKIPPED = ("skipped", "skipped_in_row")  # metrics that count over updates
 
 
 class Run:
@@ -191,7 +191,8 @@ class Run:
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
-        self.window.sums["skipped_in_row"] = metrics["skipped_in_row"]  # the count now, no mean
+        for name in SKIPPED:
+            self.window.sums[name] = metrics[name]  # the last count, not a mean
 
     def _check_learned(self, in_row: int, ids: np.ndarray, step: int) -> None:
         """Warn of an update that was skipped; raise a DivergedError after too many in a row."""

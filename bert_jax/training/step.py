@@ -116,6 +116,7 @@ def make_update(
         metrics |= sum_over_devices(ledger) | {
             "loss": (loss, one),
             "grad_norm": (norm, one),
+            "skipped": (state["skipped"].astype(jnp.float32), one),
             "skipped_in_row": (state["skipped_in_row"].astype(jnp.float32), one),
         }
         return state, metrics

@@ -21,8 +21,9 @@ def list_measures() -> set[str]:
     names |= {f"{name}_loss" for name in trained}
     names |= {f"{name}_accuracy" for name in trained - {"regress"}}
     names |= {*run_charts.LEDGER, "learning_rate", "grad_norm", "tokens_per_second", "mfu"}
-    names |= {"loss", "step_seconds", "data_wait", "skipped_in_row", "examples_per_row"}
+    names |= {"loss", "step_seconds", "data_wait", "examples_per_row"}
     return names | {
+        *("skipped", "skipped_in_row"),
         *("asked_decile_3", "asked_fraction", "model_flops_per_second"),
         *("predicted_fraction", "predict_quota_fraction", "shortfall_fraction"),
         *("distinct_fraction", "causal_fraction", "weight_fraction"),
