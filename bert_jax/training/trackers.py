@@ -108,25 +108,36 @@ class MLflow:
         self._mlflow = mlflow
         self._client = mlflow.MlflowClient()
         self.run = run
+        self._sent: list[Any] = []  # what the library sends in the background
         if not run:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             experiment = mlflow.set_experiment(name).experiment_id
             made = self._client.create_run(experiment, run_name=workdir.resolve().name)
             self.run = made.info.run_id
             for knob, value in flatten(dict(config)).items():
-                self._client.log_param(self.run, knob, str(value)[:500], synchronous=False)
+                text = str(value)[:500]
+                self._sent.append(self._client.log_param(self.run, knob, text, synchronous=False))
         self._client.update_run(self.run, status="RUNNING")
         logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Log the metrics of a step, under names with only the characters that MLflow allows."""
         named = {re.sub(r"[^\w. /-]", "_", name): value for name, value in values.items()}
-        self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
+        self._wait()
+        sent = self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
+        self._sent = [sent]
 
     def close(self, finished: bool) -> None:
         """Send what is left; mark the run as FINISHED, or as KILLED if training did not end."""
-        self._mlflow.flush_async_logging()
-        self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+        try:
+            self._wait()
+        finally:
+            self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+
+    def _wait(self) -> None:
+        """Wait until the last step is sent, which it mostly is; raise the error if it failed."""
+        for sent in self._sent:
+            sent.wait()
 
 
 CLASSES: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}

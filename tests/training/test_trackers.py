@@ -115,15 +115,32 @@ def test_wandb_resumes_the_run_by_its_id(tmp_path, monkeypatch):
     run.finish.assert_called_with(exit_code=0)
 
 
-def test_mlflow_logs_to_its_own_run(tmp_path, monkeypatch):
+@pytest.fixture
+def mlflow(monkeypatch) -> mock.MagicMock:
+    """The library, which makes one run."""
     module = mock.MagicMock()
-    client = module.MlflowClient.return_value
-    client.create_run.return_value.info.run_id = "abc"
+    module.MlflowClient.return_value.create_run.return_value.info.run_id = "abc"
     monkeypatch.setitem(sys.modules, "mlflow", module)
+    return module
+
+
+def test_mlflow_logs_to_its_own_run(tmp_path, mlflow):
+    client = mlflow.MlflowClient.return_value
     for step in (1, 2):
         write_steps(tmp_path, step, step, "mlflow")
     client.create_run.assert_called_once()
-    logged = [call.kwargs for call in module.log_metrics.call_args_list]
+    logged = [call.kwargs for call in mlflow.log_metrics.call_args_list]
     assert [(given["step"], given["run_id"]) for given in logged] == [(1, "abc"), (2, "abc")]
-    assert module.flush_async_logging.call_count == 2
+    assert mlflow.log_metrics.return_value.wait.call_count == 2
     client.set_terminated.assert_called_with("abc", "FINISHED")
+
+
+@pytest.mark.parametrize("sender", ["log_param", "log_metrics"])
+def test_mlflow_that_fails_later_costs_one_warning(sender, tmp_path, mlflow, capsys):
+    """The library sends in the background, so a call that fails has already returned."""
+    owner = mlflow if sender == "log_metrics" else mlflow.MlflowClient.return_value
+    getattr(owner, sender).return_value.wait.side_effect = OSError("no route to host")
+    write_steps(tmp_path, 1, 3, "mlflow")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert said.startswith("warning: tracker mlflow: no route to host; the run goes on without it")
+    assert mlflow.log_metrics.call_count == (sender == "log_metrics")
