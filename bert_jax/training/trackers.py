@@ -3,8 +3,8 @@
 Each tracker uses its own library, which sends data in the background. A tracker that fails gives
 one warning, and the run goes on without it. metrics.jsonl has all metrics in any case.
 
-To add a tracker, write a class here. In config/knobs.py, add a row with its name and its
-package to `TRACKERS`, and its name to the choices of `trackers`.
+To add a tracker, write a class and a row of `CLASSES` here. In config/knobs.py, add a row
+with its name and its package to `TRACKERS`, and its name to the choices of `trackers`.
 """
 
 import contextlib
