@@ -68,13 +68,15 @@ class Clock:
     def on(self, bucket: str) -> Iterator[None]:
         """Add the time that the block takes to the activity `bucket`, one of BUCKETS."""
         began = time.perf_counter()
-        yield
-        taken = time.perf_counter() - began
-        self._seconds[bucket] += taken
-        if bucket == "data":
-            self._waited += taken
-        else:
-            self._left_out += taken
+        try:
+            yield
+        finally:  # a stop signal may cut an evaluation off
+            taken = time.perf_counter() - began
+            self._seconds[bucket] += taken
+            if bucket == "data":
+                self._waited += taken
+            else:
+                self._left_out += taken
 
     def tick(self, batch: Batch) -> None:
         """Count an update that was dispatched with this batch."""
@@ -83,7 +85,8 @@ class Clock:
         self._tokens += jax.process_count() * tokens
         self._flops += jax.process_count() * flops
         if self._count == 1:  # the first call returns once the update is compiled
-            self._seconds["compile"] += time.perf_counter() - self._began - self._waited
+            other = self._waited + self._left_out
+            self._seconds["compile"] += time.perf_counter() - self._began - other
         if self._count == WARM:
             self._tokens = self._flops = self._waited = self._left_out = 0.0
             self._began = time.perf_counter()
