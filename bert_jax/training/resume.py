@@ -70,8 +70,8 @@ def check_same(
         if saved[key] != current[key] and not explained:
             raise ConfigError(
                 f"{workdir} was trained on another {key}: {saved[key][:12]} -> {current[key][:12]}",
-                "the files behind corpus.path, task.source or tokenizer.path changed: "
-                "put them back, or use another --workdir",
+                "the files behind corpus.path, task.source or tokenizer.path changed, or Python, "
+                "tokenizers or sentencex was upgraded: undo that, or use another --workdir",
             )
     if any(key.startswith(("masking.", "objectives.hybrid.share")) for key in changed):
         saved["ledger"] = None  # other masks have other counts
