@@ -13,6 +13,7 @@ from bert_jax.batch import HOST_KEYS, Batch, Special
 from bert_jax.config import knobs
 from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import TextStream
+from tests.config.settings import set_and_resolve
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
@@ -77,10 +78,7 @@ def prepared(folder: Path, shards: Sequence[Split], **splits: Sequence[Split]) -
 
 def config(**overrides: Any) -> knobs.Config:
     """A resolved config; keys use __ for the dots of a path."""
-    tree = configs.default()
-    for key, value in {"optim__warmup_steps": 0, **overrides}.items():
-        configs.override(tree, key.replace("__", "."), str(value))
-    return configs.resolve_and_list_idle(tree)[0]  # what has no effect in a test is no matter
+    return set_and_resolve(configs.default(), {"optim__warmup_steps": 0, **overrides})
 
 
 def shards(count: int = 3, documents: int = 12) -> list[Split]:

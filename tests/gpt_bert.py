@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.config import knobs
 from tests import families
+from tests.config.settings import set_and_resolve
 from tests.variants import Tensors
 
 GOLDEN = Path(__file__).parent / "golden" / "gpt_bert.npz"
@@ -35,12 +36,9 @@ def config(**changes: object) -> knobs.Config:
     """Return the preset at the size of the golden model; keys use __ for the dots of a path."""
     sizes = {"layers": LAYERS, "hidden": WIDTH, "heads": HEADS, "mlp": MLP, "dropout": 0.0}
     sizes |= {"max_positions": LENGTH, "position_buckets": BUCKETS, "attention_dropout": 0.0}
-    tree = configs.default("gpt_bert")
     wanted = {f"model__{name}": value for name, value in sizes.items()}
     wanted |= {"sequence_length": LENGTH, "tokenizer__vocab_size": VOCAB, "batch_size": 4}
-    for key, value in (wanted | changes).items():
-        configs.override(tree, key.replace("__", "."), str(value))
-    return configs.resolve_and_list_idle(tree)[0]
+    return set_and_resolve(configs.default("gpt_bert"), wanted | changes)
 
 
 def batch() -> dict[str, np.ndarray]:

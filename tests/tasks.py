@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config import default, knobs, override, put, resolve_and_list_idle
+from bert_jax.config import default, knobs, put
 from bert_jax.data.tokenizer import SPECIALS
 from tests import texts
+from tests.config.settings import set_and_resolve
 
 TOPICS = {
     "hardware": "the screen is broken|the battery is hot|the fan is loud|the keyboard is stuck",
@@ -79,9 +80,7 @@ def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.C
         "checkpoints__best": "loss",
         "evals__validation__epochs": 1,
     }
-    for key, value in {**base, **overrides}.items():
-        override(tree, key.replace("__", "."), str(value))
-    return resolve_and_list_idle(tree)[0]
+    return set_and_resolve(tree, {**base, **overrides})
 
 
 def lines(run: Path) -> list[dict]:

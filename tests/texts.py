@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import knobs, load_file, override, resolve_and_list_idle
+from bert_jax.config import knobs, load_file
 from bert_jax.training import runs
 from tests import FEWER_PARTS
+from tests.config.settings import set_and_resolve
 
 ROOT = Path(__file__).resolve().parents[1]
 SUBJECTS = [
@@ -87,10 +88,7 @@ def config_file(folder: Path) -> Path:
 
 def configure(base: Path, **overrides: object) -> knobs.Config:
     """The resolved config of a file; keys use __ for the dots of a path."""
-    tree = load_file(str(base))
-    for key, value in overrides.items():
-        override(tree, key.replace("__", "."), str(value))
-    return resolve_and_list_idle(tree)[0]
+    return set_and_resolve(load_file(str(base)), overrides)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from bert_jax.config import knobs
 from bert_jax.masking import corrupt, drawn_quotas, draws, quotas
 from bert_jax.objectives import network
 from bert_jax.system import trees
+from tests.config.settings import set_and_resolve
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 VOCAB = 60
@@ -39,10 +40,7 @@ def config(**overrides: object) -> knobs.Config:
         "optim__learning_rate": 1e-3,
         "tokenizer__vocab_size": VOCAB,
     }
-    tree = configs.default()
-    for key, value in {**base, **overrides}.items():
-        configs.override(tree, key.replace("__", "."), str(value))
-    return configs.resolve_and_list_idle(tree)[0]  # what has no effect in a test is no matter
+    return set_and_resolve(configs.default(), {**base, **overrides})
 
 
 PARAMETERS: dict[tuple[str, int, int], Any] = {}

@@ -1,8 +1,10 @@
 """Settings of tasks and objectives, as a config file has them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import config
+from bert_jax.config import knobs
 
 Settings = dict[str, Any]
 
@@ -31,3 +33,10 @@ def write(values: Settings) -> Any:
     for path, value in sorted(values.items(), key=lambda one: one[0] != "objectives"):
         config.put(tree, path.split("."), value)
     return tree
+
+
+def set_and_resolve(tree: Any, values: Mapping[str, object]) -> knobs.Config:
+    """Set knobs of a ConfigDict, and resolve it; keys use __ for the dots of a path."""
+    for key, value in values.items():
+        config.override(tree, key.replace("__", "."), str(value))
+    return config.resolve_and_list_idle(tree)[0]  # what has no effect in a test is no matter
