@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     place = StudyFolder(Path(workdir))
     _check_same(place, named, cells)
     finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
-    missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished]
+    todo = {cell.id for cell in _find_missing(place, cells)} - {*finished}
+    cells = [_drop_absent_trunk(place, cell, todo, finished) for cell in cells]
+    missing = [cell for cell in cells if cell.id in todo]
     _check_sources(named, missing)
     notes = _list_notes(place, named, cells, missing, finished)
     if flags.dry_run:
@@ -141,6 +143,20 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
 def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that are not yet trained, or lack an evaluation."""
     return [cell for cell in cells if place.read_state(cell).name not in progress.FINAL]
+
+
+def _drop_absent_trunk(
+    place: StudyFolder, cell: Cell, todo: Set[str], finished: Mapping[str, Path]
+) -> Cell:
+    """Return a cell without its trunk if it has to train by itself.
+
+    So does a cell of `todo` whose trunk neither is in `todo` nor has a checkpoint at the fork.
+    """
+    trunk, _, step = cell.trunk.rpartition("@")
+    folder = finished.get(trunk, place.cell(trunk))
+    if cell.id not in todo or trunk in todo or (folder / "checkpoints" / step).is_dir():
+        return cell
+    return dataclasses.replace(cell, trunk="")
 
 
 def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:

@@ -2,14 +2,16 @@
 together.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies import measures, sweep, trunks
+from bert_jax.studies import actions, measures, sweep, trunks
 from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import plan_groups
 from tests.pages import check_lines
 from tests.studies.small import make_base, make_branching, make_study
@@ -116,3 +118,20 @@ def test_trunks_need_a_stable_phase():
     with pytest.raises(ConfigError, match="no cell has a stable phase") as error:
         expand(make_branching(axes=(axis("optim.schedule", ("linear", "cosine")),)))
     assert "wsd" in error.value.hint
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_part_without_its_trunk_saves_nothing(tmp_path, capsys, trained):
+    """The longer run goes on from the shorter one only if that was trained before."""
+    study = make_branching()
+    short, long = expand(study)
+    folder = StudyFolder(tmp_path / "w").cell(short.id) / "checkpoints" / "16"
+    if trained:
+        folder.mkdir(parents=True)
+    flags = actions.Flags(dry_run=True, only=("budget=40 steps",))
+    actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), tmp_path / "w", flags)
+    plan = capsys.readouterr().out
+    trunk = long.trunk if trained else ""
+    flops = trunks.count_flops(dataclasses.replace(long, trunk=trunk), 40)
+    assert f"takes {flops:.1e} FLOPs" in plan
+    assert ("continue another cell" in plan) == trained
