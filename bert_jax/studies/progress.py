@@ -46,17 +46,20 @@ class Progress:
         return made / seconds if seconds else 0.0
 
     def estimate_seconds(self, parallel: int = 0) -> float | None:
-        """Estimate the seconds left; None if no speed was measured.
+        """Estimate the seconds left; None if the speed or a cell's number of steps is unknown.
 
+        It is also None if only evaluations are left, because nothing counts their work.
         `parallel` is the number of workers, by default the number of groups that run now.
         """
         running = {self.groups.get(c.entry.id) for c in self.cells if c.state.name == "running"}
         left = [cell for cell in self.unfinished if cell.state.name != "failed"]
         flops = sum(count_flops(cell.entry, cell.state.steps) for cell in left)
         flops -= sum(count_flops(cell.entry, cell.state.step) for cell in left)
-        if left and not self.pace:
+        if not left:
+            return 0.0
+        if not (self.pace and flops and all(cell.state.steps for cell in left)):
             return None
-        return flops / self.pace / (parallel or len(running) or 1) if left else 0.0
+        return flops / self.pace / (parallel or len(running) or 1)
 
     def format_line(self, parallel: int = 0) -> str:
         """Format a line with the counts of states, the step of running cells, and the time left."""

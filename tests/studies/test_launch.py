@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,12 @@ def test_time_left_follows_what_was_measured(bench, capfd):
     now = progress.read_progress(bench.place)
     assert now.counts["waiting"] == 2
     assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
+    done = [cell for cell in now.cells if cell.state.name == "done"]
+    first, second = now.unfinished
+    epochs = replace(first, state=replace(first.state, steps=0))  # of data that nothing has read
+    trained = replace(first, state=replace(first.state, step=5))  # its evaluations are left
+    for left in ([epochs, second], [trained]):
+        assert progress.Progress([*done, *left], {}).estimate_seconds() is None
     capfd.readouterr()
     bench.run(dry_run=True)
     assert "about 10 s at the pace so far" in capfd.readouterr().out
