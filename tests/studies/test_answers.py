@@ -24,11 +24,11 @@ BETTER = {
 LACKING = {"15 %": [5.0, 5.1, 9.0], "40 %": [4.9, 5.0, 8.9], "80 %": [4.95, 5.05, None]}
 
 
-def make_accuracy(mean: float) -> View:
+def make_accuracy(mean: float, metric: str = "blimp/accuracy") -> View:
     """Make a study of one point, half of whose interval is 4.64 %."""
     deviation = 0.0464 / stats.t.ppf(0.975, 2) * math.sqrt(3)
     points = {"15 %": [mean, mean - deviation, mean + deviation]}
-    return make_view({"": points}, metric="blimp/accuracy")
+    return make_view({"": points}, metric)
 
 
 VIEWS = {
@@ -42,6 +42,7 @@ VIEWS = {
     "the interval includes chance": make_accuracy(0.5057),
     "better than chance": make_accuracy(0.56),
     "worse than chance": make_accuracy(0.44),
+    "worse than chance, corrected within words": make_accuracy(0.44, "blimp/accuracy_word_l2r"),
     "two seeds": make_view({"": {"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}}),
     "one seed so far": make_view({"": {"15 %": [5.0, None], "40 %": [4.9, None]}}),
 }

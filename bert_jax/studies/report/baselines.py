@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import CHANCE, list_baselines, need_direction
+from bert_jax.reporting.metric_names import CHANCE, CORRECTED, list_baselines, need_direction
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
@@ -29,7 +29,8 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
             if key in result.metrics:
                 levels[result.entry.id] = result.metrics[key]
     suite = view.study.evaluations.get(evaluation, {}).get("name", "")
-    chance = CHANCE.get(f"{suite}/{name}", CHANCE.get(name))
+    plain = name.removesuffix(CORRECTED)
+    chance = CHANCE.get(f"{suite}/{plain}", CHANCE.get(plain))
     if not levels and chance is not None:
         return "chance", {result.entry.id: chance for result in with_metric}
     return words, levels
