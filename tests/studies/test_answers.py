@@ -54,9 +54,7 @@ def tell(view: View) -> list[str]:
     (comparison,) = view.comparisons
     tables = ComparisonTables(view, comparison, found.gaps[0]).tabulate_best()
     return [
-        *answers.list_leads(view, found),
-        *answers.list_warnings(view),
-        *baselines.warn_of_behind(view, comparison),
+        *answers.format_answer(view, found).splitlines(),
         *(f"best: {row[1]}" for table in tables for row in table.rows),
     ]
 

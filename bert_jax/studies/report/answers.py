@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bert_jax.reporting import text_table
 from bert_jax.reporting.metric_names import find_direction
 from bert_jax.studies.report import best_value, compare, figures, verdicts
-from bert_jax.studies.report.baselines import find_baseline, find_behind
+from bert_jax.studies.report.baselines import find_baseline, find_behind, warn_of_behind
 from bert_jax.studies.report.best_value import Best
 from bert_jax.studies.report.blocks import Code, Link
 from bert_jax.studies.report.compare import Difference
@@ -177,7 +177,7 @@ def count_significant(
 
 
 def list_warnings(view: View) -> list[str]:
-    """List the warnings of a study: cells without results, and too few seeds."""
+    """List the warnings of a study: cells without results, few seeds, points behind baselines."""
     warned = []
     states = Counter(
         "evaluation failed" if result.state.name == "done" else result.state.name
@@ -200,4 +200,6 @@ def list_warnings(view: View) -> list[str]:
             f"{seeds} seeds{so_far}, fewer than {ENOUGH}: their spread is hardly known, and "
             "intervals are very wide."
         )
-    return warned
+    for comparison in view.comparisons:
+        warned += warn_of_behind(view, comparison)
+    return list(dict.fromkeys(warned))

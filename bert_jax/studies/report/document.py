@@ -13,7 +13,6 @@ from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
 from bert_jax.studies.report.answers import BRACKETS, Findings
-from bert_jax.studies.report.baselines import warn_of_behind
 from bert_jax.studies.report.best_value import KINDS
 from bert_jax.studies.report.blocks import (
     Block,
@@ -80,15 +79,12 @@ def _compose_answer(
     view: View, found: Findings, compared: Sequence[ComparisonTables]
 ) -> list[Block]:
     """Compose the answer: at most 60 words, warnings, one figure, and tables of best points."""
+    warnings = Bullets(answers.list_warnings(view), warning=True)
     if not view.metrics:
-        none = Paragraph("No answer yet: no cell has results.", lead=True)
-        return [none, Bullets(answers.list_warnings(view), warning=True)]
-    warned = answers.list_warnings(view)
-    for comparison in view.comparisons:
-        warned += warn_of_behind(view, comparison)
+        return [Paragraph("No answer yet: no cell has results.", lead=True), warnings]
     return [
         Paragraph(" ".join(answers.list_leads(view, found)), lead=True),
-        Bullets(list(dict.fromkeys(warned)), warning=True),
+        warnings,
         Figures(_choose_figure(view, found, compared)),
         *(block for one in compared for block in one.tabulate_best()),
         Paragraph((BRACKETS, answers.link_methods(view.place.workdir))),
