@@ -100,6 +100,12 @@ def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
     check_page(page, FROZEN / f"{name}.txt", pytestconfig)
 
 
+def test_report_says_why_it_has_no_best_values(tmp_path):
+    alike = {name: SIZES["2 x 64"] | {"optim.b2": b2} for name, b2 in (("a", 0.98), ("b", 0.99))}
+    page = render_markdown(compose(build_view(tmp_path, find_best((0.1, 0.15, 0.2, 0.25), alike))))
+    assert "No best masking rate is fitted: a and b have equally many parameters." in page
+
+
 @pytest.mark.fault(18)
 def test_hostile_names_are_inert_in_both_renderings(tmp_path):
     points = {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}

@@ -155,11 +155,12 @@ def fit_best_values(view: View, comparison: Comparison) -> list[Best]:
     budgets of another kind.
     """
     axis, metrics = view.axis(comparison.axis), comparison.metrics
-    if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
+    if not _may_have_best(axis, metrics):
         return []
-    if len(axis.values) < VALUES or find_direction(metrics[0]) >= 0:
+    try:
+        costs, names = _find_runs(view, axis, metrics[0])
+    except ConfigError:  # `explain_absence` reports it
         return []
-    costs, names = _find_runs(view, axis, metrics[0])
     kind = view.study.budget.kind if view.study.budget else "steps"
     found = []
     for each in dict.fromkeys((kind, "flops")):
@@ -181,6 +182,23 @@ def fit_best_values(view: View, comparison: Comparison) -> list[Best]:
     return found
 
 
+def explain_absence(view: View, comparison: Comparison) -> list[Block]:
+    """Say that a comparison has no best values if runs of one size differ in another axis."""
+    axis, metrics = view.axis(comparison.axis), comparison.metrics
+    if _may_have_best(axis, metrics):
+        try:
+            _find_runs(view, axis, metrics[0])
+        except ConfigError as error:
+            return [Paragraph(f"No best {axis.words} is fitted: {error}.")]
+    return []
+
+
+def _may_have_best(axis: Axis, metrics: Sequence[str]) -> bool:
+    """Tell whether an axis has enough shares as values, and a metric of which less is better."""
+    shares = axis.numeric and all(0 < value < 1 for value in axis.values)
+    return shares and len(axis.values) >= VALUES and find_direction(next(iter(metrics), "")) < 0
+
+
 def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
     """Fit best values to runs; leave out each size and budget where too few values were tried.
 
@@ -200,7 +218,7 @@ def _find_runs(
 ) -> tuple[dict[ScaledRun, float], dict[float, str]]:
     """Return {run: FLOPs} of the runs that have the loss `metric`, and {size: name of the size}.
 
-    Both are empty if runs of one size differ in an axis other than `axis` and the budget.
+    Runs of one size may differ only in `axis`, the budget and the seed.
     """
     costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
@@ -212,7 +230,8 @@ def _find_runs(
         labels = result.entry.labels.items()
         name = ", ".join(label for key, label in labels if key not in (axis.name, BUDGET))
         if names.setdefault(float(size), name) != name:
-            return {}, {}
+            alike = f"{names[size]} and {name} have equally many parameters"
+            raise ConfigError(alike, "a study for each of them")
         values = result.entry.values
         budget = values.get(BUDGET) or amount
         value = float(values[axis.name] or 0)

@@ -13,7 +13,7 @@ from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
 from bert_jax.studies.report.answers import BRACKETS, Findings
-from bert_jax.studies.report.best_value import KINDS
+from bert_jax.studies.report.best_value import KINDS, explain_absence
 from bert_jax.studies.report.blocks import (
     Block,
     Bullets,
@@ -116,6 +116,7 @@ def _compose_comparison(compared: ComparisonTables, found: Findings, number: int
     several = len(compared.view.families(axis)) > 1
     groups = [[metric] for metric in metrics] if several else [metrics] * bool(metrics)
     blocks = [block for best in found.best[number] for block in best.describe()]
+    blocks += explain_absence(compared.view, compared.spec)
     for group in groups[:1]:
         if len(compared.view.panels(axis)) == 1:
             blocks += compared.tabulate_gaps(group)
