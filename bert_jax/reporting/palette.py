@@ -29,4 +29,5 @@ COLOURS = {  # name -> light, dark
     "q8": ("#60ca60", "#c5e04a"),
     "q9": ("#9bd93c", "#f2e04a"),
 }
+HUES = 6  # c1 to c6
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from bert_jax.config import knobs
 from bert_jax.masking import rates
+from bert_jax.reporting import palette
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import (
@@ -78,7 +79,7 @@ def draw_learned(run: RunRecord, name: str) -> Markup:
         low = dict(run.curves.get(f"{key}_low", []))
         high = dict(run.curves.get(f"{key}_high", []))
         band = [(step, low[step], high[step]) for step in sorted(low.keys() & high.keys())]
-        series.append(Series(suite, run.curves[key], f"c{2 + i % 4}", band=band))
+        series.append(Series(suite, run.curves[key], f"c{2 + i % (palette.HUES - 1)}", band=band))
     for suite in evaluated or [""]:
         if level := run.find_baseline(suite, name):
             levels.append((level[0].removeprefix("the "), level[1]))

@@ -10,13 +10,13 @@ from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.masked import Unmask
 from bert_jax.predictors.options import Options
+from bert_jax.reporting import palette
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.svg import draw_svg
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
 
-SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
 
 
@@ -26,7 +26,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     `settings` are fields of `predictors.options.Options`.
     """
     run = reader.model.run
-    document.check_count(rows, SEVERAL)
+    document.check_count(rows, palette.HUES)
     if "causal_lm" in run.config.objectives:
         raise ConfigError(
             f"{run.folder} writes from left to right", "the page shows how a masked model fills in"

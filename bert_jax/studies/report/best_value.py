@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bert_jax.errors import ConfigError
+from bert_jax.reporting import palette
 from bert_jax.reporting.figures import Chart, Figure, Series
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import find_direction, find_title
@@ -87,7 +88,7 @@ class Best:
             known = [optimum for optimum in line if optimum.inside]
             points = [(math.log10(o.budget), o.value) for o in known]
             whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
-            series.append(Series(name, points, f"c{1 + i % 5}", whiskers=whiskers))
+            series.append(Series(name, points, f"c{1 + i % palette.HUES}", whiskers=whiskers))
         chart = Chart(
             f"Best {self.axis.words} by {find_title(self.metric)}",
             series,

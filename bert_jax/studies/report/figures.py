@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.reporting import palette
 from bert_jax.reporting.figures import Chart, Figure, Heat, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import find_direction, find_title, format_axis_title
@@ -18,7 +19,7 @@ from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.baselines import list_levels
 from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
-from bert_jax.studies.report.view import COLOURS, Value, View, find_values, get_metric, summarize
+from bert_jax.studies.report.view import Value, View, find_values, get_metric, summarize
 from bert_jax.studies.report.wording import join_names, name_file
 from bert_jax.studies.spec import Axis, Comparison
 
@@ -94,7 +95,7 @@ def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value)
             if mean.n > 1:
                 whiskers.append((at[label], mean.low, mean.high))
                 dots += [(at[label], single) for single in find_values(runs, value)]
-        colour = f"c{1 + i % COLOURS}"
+        colour = f"c{1 + i % palette.HUES}"
         lines.append(Series(name, points, colour, whiskers=whiskers, dots=dots))
     return lines
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bert_jax.reporting import palette
 from bert_jax.reporting.metric_names import is_share
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
@@ -16,7 +17,6 @@ from bert_jax.studies.tables import Examples
 
 Value = Callable[[Result], float | None]
 LINES = 5  # of a figure at most, if another axis can divide them
-COLOURS = 6  # of a figure, one for each line
 MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names none
 
 
@@ -79,7 +79,7 @@ class View:
         """
         panels = {"": self.families(axis)}
         others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
-        most = LINES if len(others) > 1 else COLOURS
+        most = LINES if len(others) > 1 else palette.HUES
         for other in others:
             if max(map(len, panels.values())) <= most:
                 break
