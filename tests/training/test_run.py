@@ -1,7 +1,4 @@
-"""Runs from the config to the last step: what they learn, and which step is their best.
-
-A run in bfloat16 is held by tests/net/test_matrix.py.
-"""
+"""Runs from the config to the last step: what they learn, and which step is their best."""
 
 import gc
 import math
@@ -76,6 +73,37 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     loss = outcomes.metrics(tmp_path / "run")[-1]["eval/validation/mlm_loss"]
     assert compute_entropy() == pytest.approx(0.268, abs=1e-3)
     assert -0.05 < loss - compute_entropy() < 0.03
+
+
+def test_fast_config_trains_when_it_is_small(base, tmp_path, one_device):
+    """Packed rows in bfloat16, LAMB and no pairs, with a model and text of seconds."""
+    config = texts.configure(
+        texts.ROOT / "configs/fast.py:base",
+        corpus__source="files",
+        corpus__path=base.parent / "corpus",
+        corpus__workers=1,
+        corpus__validation_fraction=0.2,
+        tokenizer__vocab_size=120,
+        model__size="tiny",
+        model__layers=1,
+        model__hidden=64,
+        model__heads=2,
+        model__dtype="bfloat16",
+        sequence_length=64,
+        batch_size=32,
+        steps=8,
+        optim__warmup_steps=2,
+        optim__learning_rate=0.02,
+        checkpoints__every=8,
+        evals__validation__every=0,
+        logging__every=1,
+        logging__trackers=(),
+        logging__samples=0,
+    )
+    train.run(config, tmp_path / "run", command=[])
+    losses = outcomes.logged(tmp_path / "run", "loss")
+    assert losses[-1] < losses[0] - 0.1
+    assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
 
 
 def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
