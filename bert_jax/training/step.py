@@ -6,7 +6,8 @@ numbers of this update (`StepInputs`). `training/program.py` compiles it for dev
 
 A step is the number of completed updates. So `state["step"]` before an update is the 0-based index
 of the update. Functions that compute something for an update take this `index`. Functions that
-record something after the update take the `step`, which is one more.
+record something after the update take the `step`, which is one more. The methods of `Run` and
+`Runs` take the `step` too, and `run.find_index` converts it.
 """
 
 import functools
@@ -83,28 +84,31 @@ def make_update(
 
         # Count the targets of each objective, or of each part of one: hybrid has two, mlm and
         # causal_lm. They are counted over all devices, and before the split into microbatches: all
-        # divide by the same numbers.
+        # divide by the same numbers. Each counted name has a metric NAME_loss.
         counts = sum_over_devices(objectives.count_targets(active, masked))
 
         key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
-        def compute_loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            # No gradient of a frozen parameter is computed, or counted in the norm.
+        def compute_loss(
+            params: Any, part: Batch, part_key: jax.Array
+        ) -> tuple[jax.Array, Metrics]:
+            # No gradient of a frozen parameter is computed, or counted in the norm. Weight decay
+            # and earlier moments would still move the parameter, but the optimizer prevents it.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
-            outputs = network.compute_outputs(model, params, part, dropout=key)
-            metrics: Metrics = {}
+            outputs = network.compute_outputs(model, params, part, dropout=part_key)
+            part_metrics: Metrics = {}
             for name, objective in active.items():
-                metrics |= objective.loss(outputs[name], part)
+                part_metrics |= objective.loss(outputs[name], part)
             # The loss is a weighted sum: of each part, the total over its targets divided by their
             # count. So losses and gradients of microbatches and devices add up to the whole.
             loss = jnp.zeros(())
             for name, count in counts.items():
-                total, _ = metrics[f"{name}_loss"]
+                total, _ = part_metrics[f"{name}_loss"]
                 loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
-            return loss, metrics
+            return loss, part_metrics
 
         (loss, metrics), grads = sum_over_devices(
             accumulate_gradients(
@@ -125,15 +129,15 @@ def make_update(
 
 
 def make_dropout_key(
-    settings: knobs.Parallel, seed: Any, step: jax.Array, axis: str | None
+    settings: knobs.Parallel, seed: Any, index: jax.Array, axis: str | None
 ) -> jax.Array:
-    """Make the random key for the dropout of an update.
+    """Make the random key for the dropout of the update with a 0-based index.
 
     Under pmap each device has a key of its own, and draws the bits of its rows. Under jit the bits
     of all rows are drawn from one key. So with dropout, pmap and jit give different numbers.
     """
     key = jax.random.key(seed, impl=devices.choose_prng(settings))
-    key = jax.random.fold_in(key, step)
+    key = jax.random.fold_in(key, index)
     return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
 
@@ -203,8 +207,8 @@ def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
         predicted = quotas.prediction_quotas(masking, rate, length)
     else:
         diffusion = config.objectives.get("diffusion")
-        power = diffusion.gamma if diffusion else 0.0  # of the weights of its bound
-        drawn = drawn_quotas.make_rate_tables(masking, length, power)
+        gamma = diffusion.gamma if diffusion else 0.0  # 0: no weights for a bound
+        drawn = drawn_quotas.make_rate_tables(masking, length, gamma)
     weights: dict[str, float] = {}
     for name, options in config.objectives.items():
         weights |= objectives.TABLE[name].split_weight(options)
