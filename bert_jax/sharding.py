@@ -71,8 +71,8 @@ def split_rows(x: jax.Array) -> jax.Array:
     """Keep an activation [B, ...] split by rows, like the batch.
 
     Otherwise XLA may split the activation like the parameters under fsdp, and gather the
-    activations of the whole batch on every device. Under pmap and in inference there is no mesh in
-    context, and nothing is done.
+    activations of the whole batch on every device. Under pmap, and in inference outside training,
+    there is no mesh in context, and nothing is done.
     """
     return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
 

@@ -119,7 +119,8 @@ def train(
         run stays as it was last saved. If no run is left, the error is raised.
 
     Returns:
-      True if a stop signal came after the last update: the caller must not start more work.
+      True if a stop signal came after the last update of a run of one process: the caller must
+      not start more work.
     """
     from bert_jax.training import memory, stop
     from bert_jax.training.program import mesh_for

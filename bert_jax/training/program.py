@@ -41,7 +41,7 @@ class Program:
         run_count: int = 1,
         slots: int = 0,
     ):
-        """Lay out the state on devices; nothing is compiled yet.
+        """Lay out the state on devices; the update is not compiled yet.
 
         `config` is the config of the first run. `slots` is the least number of prediction slots of
         a row.

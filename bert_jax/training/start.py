@@ -22,7 +22,7 @@ class Start:
     """
 
     def __init__(self, config: knobs.Config, vocab_size: int, mesh: Mesh):
-        """Find out the shapes and the layout; nothing is compiled yet."""
+        """Find out the shapes and the layout; the update is not compiled yet."""
 
         def init(seed: jax.Array) -> State:
             return init_state(config, vocab_size, seed)
