@@ -51,7 +51,11 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> tuple[Array, Array]:
-        """Return the vectors [B, L, D] and the token table, which the tied MLM head reads too."""
+        """Return the vectors [B, L, D] and the token table, which the tied MLM head reads too.
+
+        The table is [V padded, table_width], or a copy of it for each device: see
+        `sharding.copy_per_device`.
+        """
         cfg = self.cfg
         width = cfg.table_width
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L], masked if any
@@ -140,6 +144,7 @@ class Attention(nn.Module):
         self.sow("kept", "pair", (key, value))
         if not self.has_variable("past", "pair"):
             return key, value
+        # Sowing collects the values of a name in a tuple, and here there is one value.
         past: tuple[Array, Array] = self.get_variable("past", "pair")[0]
         key = jnp.concatenate([past[0], key], axis=1)  # [B, M, heads, d]
         return key, jnp.concatenate([past[1], value], axis=1)
@@ -170,6 +175,7 @@ class Block(nn.Module):
     """A layer: attention, then feed-forward, each with dropout, a residual sum and a norm.
 
     The norm follows the residual sum, as in BERT, or precedes the attention and the feed-forward.
+    `attend` and `feed` are separate, because `model.layer_weights` puts a weighted sum after each.
     """
 
     cfg: knobs.Model
@@ -210,10 +216,11 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The encoder, which turns tokens into vectors and pools a vector for each example.
+    """The encoder, which turns tokens into vectors, and with `pool` a vector for each example.
 
     If the embeddings have another width than the layers, a projection follows them. The parameters
-    of layer i, from 0, are the subtree `layer_i`.
+    of layer i, from 0, are the subtree `layer_i`. With `model.features` = n > 1, the vectors of the
+    last n layers are also returned side by side, for a head over labels.
     """
 
     cfg: knobs.Model
@@ -230,6 +237,7 @@ class Encoder(nn.Module):
         If `embeddings` of another encoder are given, they replace the embeddings of this one:
         ELECTRA's generator reads the embeddings of the discriminator.
         """
+        # A `Network` has filled in these knobs already, but other callers have not.
         cfg = devices.fill_machine_knobs(self.cfg, train=self.train)
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)

@@ -74,8 +74,9 @@ def draw_token_rows(cfg: knobs.Model, vocab_size: int) -> Callable[..., Array]:
 class Dense(nn.Module):
     """A dense layer over the last `axes` axes, in the compute type, with a bias.
 
-    flax's dense layer rounds the bias before it is broadcast, and then sums the gradient of the
-    bias in bfloat16.
+    flax's dense layer rounds the bias before it is broadcast, and so sums the gradient of the bias
+    in bfloat16. A flax layer without a bias would need a module around it that adds the bias, and
+    the names of kernels would have one more part.
     """
 
     cfg: knobs.Model
