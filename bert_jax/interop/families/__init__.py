@@ -1,7 +1,7 @@
 """Families of Hugging Face's models: each is a file here, and has a row or two of TABLE.
 
 A model is read as the family of its model_type, and exported as the first family that can express
-it.
+it, if possible with its pooler.
 """
 
 from collections.abc import Iterable
