@@ -160,9 +160,9 @@ def differences(path: Path, family: str, head: str) -> dict[str, float]:
     """By what outputs and gradients differ from transformers', relative to the largest of each.
 
     Padding positions are read by nobody, and left out; the gradient of a key's bias cancels, and
-    is held to that of the key's weights. So may that of a norm's scale in one layer, which is held
-    to the largest of all layers: they are one tensor here (ModernBERT's layers.2.mlp_norm is nine
-    times smaller than another's, and 1.6e-5 off by rounding on an EPYC, not on a Xeon).
+    is held to that of the key's weights. That of a norm's scale in one layer may nearly cancel, and
+    is held to the largest of that norm in any layer (ModernBERT's layers.2.mlp_norm is nine times
+    smaller than another layer's, and 1.6e-5 off by rounding on an EPYC, not on a Xeon).
     """
     found = huggingface.read_model(families.folder(path, family, head))
     golden, b = families.outputs(family, head), family_batch(family, head)
