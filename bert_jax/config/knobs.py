@@ -31,7 +31,6 @@ class ObjectiveRow(NamedTuple):
     targets: str  # from "text" alone, or from "labels" of a task's data
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
     metrics: tuple[str, ...] = ()  # of its evaluation, beside the loss
-    unit: str = "nats"  # of the loss
     head: str = ""  # whose head it trains, where that is another objective's
     weight: float = 1.0  # where a config sets none
     pooled: bool = False  # whether its head reads one vector of a text, and not its tokens
@@ -48,9 +47,7 @@ OBJECTIVES = {
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
     "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc"), pooled=True),
-    "regress": ObjectiveRow(
-        "labels", metrics=("pearson", "spearman", "mse"), unit="squared error", pooled=True
-    ),
+    "regress": ObjectiveRow("labels", metrics=("pearson", "spearman", "mse"), pooled=True),
     # All but accuracy are of entities, for BIO labels.
     "tag": ObjectiveRow("labels", metrics=("accuracy", "precision", "recall", "f1")),
     "span": ObjectiveRow(

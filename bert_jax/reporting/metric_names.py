@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.config.knobs import OBJECTIVES
 from bert_jax.errors import ConfigError
 
 CORRECTED = "_word_l2r"  # ends the name of a score by the within-word correction
@@ -122,9 +121,6 @@ def need_direction(name: str) -> int:
 
 def find_unit(name: str) -> str:
     """Return the unit of a metric; "" for a share or a plain number."""
-    objective = OBJECTIVES.get(name.rpartition("/")[2].removesuffix("_loss"))
-    if objective and name.endswith("_loss"):
-        return objective.unit
     return find_metric(name).unit.replace("%", "")
 
 
