@@ -24,7 +24,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
         raise ConfigError(
             f"suite pretrain needs a head of {', '.join(knobs.PRETRAINING)}; "
             f"{run.folder} has {have}",
-            "and pairs to fit",
+            "evaluate a fine-tuned model by --suite=task; nsp and sop need --config.pairs",
         )
     evaluator, params = make_evaluator(run, options, config)
     result, of_examples = evaluator.evaluate_examples(params, Progress("evaluating"))
