@@ -106,6 +106,14 @@ def test_report_says_why_it_has_no_best_values(tmp_path):
     assert "No best masking rate is fitted: a and b have equally many parameters." in page
 
 
+def test_learning_rate_has_no_best_share(tmp_path):
+    """Their best values would be written as 0 %."""
+    peaks = (axis("optim.learning_rate", (1e-4, 2e-4, 5e-4, 1e-3)),)
+    compared = (Comparison("optim.learning_rate", "0.0001", (LOSS,)),)
+    study = masking_rate(axes=peaks, comparisons=compared, evaluations=SUITE)
+    assert "best peak learning rate" not in render_markdown(compose(build_view(tmp_path, study)))
+
+
 @pytest.mark.fault(18)
 def test_hostile_names_are_inert_in_both_renderings(tmp_path):
     points = {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}

@@ -195,8 +195,12 @@ def explain_absence(view: View, comparison: Comparison) -> list[Block]:
 
 
 def _may_have_best(axis: Axis, metrics: Sequence[str]) -> bool:
-    """Tell whether an axis has enough shares as values, and a metric of which less is better."""
+    """Tell whether an axis has enough shares as values, and a metric of which less is better.
+
+    A learning rate is no share, although it is below 1.
+    """
     shares = axis.numeric and all(0 < value < 1 for value in axis.values)
+    shares &= not axis.name.startswith("optim.")
     return shares and len(axis.values) >= VALUES and find_direction(next(iter(metrics), "")) < 0
 
 
