@@ -147,8 +147,7 @@ def test_conditions_say_the_command_but_no_machine(tmp_path):
     typed += ["--workdir", "/home/me/w", "--reuse=../pairs/"]
     changed = View(view.place, msgspec.structs.replace(view.study, command=typed), view.results)
     lines = render_markdown(compose(changed)).splitlines()
-    wanted = f"- `bert-jax study run '{spec}' --jobs=2 --reuse=runs/pairs "
-    assert f"{wanted}--workdir=runs/masking_rate`" in lines
+    assert f"- `bert-jax study run '{spec}' --jobs=2 --workdir=runs/w --reuse=runs/pairs`" in lines
     assert "/home" not in "".join(lines)
 
 

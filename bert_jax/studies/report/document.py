@@ -168,7 +168,7 @@ def _list_conditions(view: View) -> Bullets:
     """List command, commit, texts, hardware, dates, seeds, budget and costs of a study."""
     study, results = view.study, view.results
     facts: list[Text] = []
-    if typed := format_command(study.command, study.name):
+    if typed := format_command(study.command):
         facts.append(Code(typed))
     if commits := study.commits or list(filter(None, [study.git_commit])):
         # A last + says: with uncommitted changes.
@@ -203,15 +203,14 @@ def _list_notes(view: View) -> list[Block]:
     return list(notes)
 
 
-def format_command(recorded: Sequence[str], name: str) -> str:
-    """Format the command that runs a study, with its folders replaced by folders under runs/."""
+def format_command(recorded: Sequence[str]) -> str:
+    """Format the command that runs a study, with its folders moved to runs/."""
     kept: list[str] = []
     words = iter(recorded[1:])
     for word in words:
         flag, equals, value = word.partition("=")
         if flag in ("--workdir", "--reuse"):
-            folder = Path(value if equals else next(words, "")).name
-            kept += [f"--reuse=runs/{folder}"] if flag == "--reuse" else []
+            kept.append(f"{flag}=runs/{Path(value if equals else next(words, '')).name}")
         else:
             kept.append(word)
-    return shlex.join(["bert-jax", *kept, f"--workdir=runs/{name}"]) if kept else ""
+    return shlex.join(["bert-jax", *kept]) if kept else ""
