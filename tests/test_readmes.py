@@ -24,7 +24,7 @@ from tests.texts import ROOT
 
 PAGES = ("README.md", "configs/README.md", "experiments/README.md", "CONTRIBUTING.md")
 PAGES += tuple(sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("experiments/*/README.md")))
-MARK = re.compile(r"#\s*(\d[\d.]* (?:min|h)\b|needs )")
+MARK = re.compile(r"#\s*(\d[\d.]*(?: to [\d.]+)? (?:min|h)\b|needs )")
 PROGRAMS = ("bert-jax", "python", "make", "git", "echo", "mkdir", "pip", "cd", "time", "taskset")
 PROGRAMS += ("$TORCH",)
 NOTEBOOKS = ("student", "researcher", "engineer")

@@ -118,28 +118,24 @@ def short_reports() -> Iterator[None]:
 
 
 def as_a_user() -> dict[str, str]:
-    """The variables of this process without those of compilers that tests set (see conftest.py)."""
-    foreign = ("XLA_FLAGS", "JAX_", "OMP_")
+    """The variables of this process without those that tests set or read (see conftest.py)."""
+    foreign = ("XLA_FLAGS", "JAX_", "OMP_", "PYTEST_", "BERT_JAX_EXAMPLES", "BERT_JAX_GPU")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
 def start(
     *words: object,
     devices: int = 1,
-    user: bool = False,
     killed_at: str = "",
     **variables: str,
 ) -> subprocess.Popen:
     """`bert-jax WORDS` as a process of its own.
 
     `killed_at` is a place in a save and a step, as tests/checkpoints/interrupts.py has them.
-
-    It has the flags of compilers of these tests, or those of a `user`.
     """
     flags = f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}"
-    inherited = as_a_user() if user else {**os.environ, "XLA_FLAGS": flags}
     path = f"{ROOT / 'tests/faulty'}:{ROOT}" if variables.get("BERT_JAX_FAULT") else str(ROOT)
-    environment = {**inherited, "PYTHONPATH": path, **variables}
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path, **variables}
     program = ["bert_jax.cli"]
     if killed_at:
         program = ["tests.checkpoints.interrupts", *killed_at.split(":")]
