@@ -1,6 +1,7 @@
 """Processes of a run: how they join, what they share, and what the loss of one becomes."""
 
 import errno
+from unittest import mock
 
 import jax
 import pytest
@@ -59,11 +60,12 @@ def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeyp
     slurm = {"JOB_ID": "7", "STEP_NODELIST": "a,b", "NTASKS": "16", "PROCID": "3", "LOCALID": "3"}
     for name, text in {**{f"SLURM_{n}": t for n, t in slurm.items()}, **variables}.items():
         monkeypatch.setenv(name, text)
-    given: dict = {}
-    monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: given.update(settings))
+    joined = mock.create_autospec(jax.distributed.initialize)  # which takes no unknown setting
+    monkeypatch.setattr(jax.distributed, "initialize", joined)
     processes.start_processes(knobs.Parallel())
-    assert given == {}
+    joined.assert_not_called()
     processes.start_processes(knobs.Parallel(distributed=True))
+    given = joined.call_args.kwargs
     assert given["heartbeat_timeout_seconds"] <= 60  # all must have ended two minutes after a loss
     # As jax.distributed.initialize goes on with what it was given.
     ids = given["local_device_ids"]
