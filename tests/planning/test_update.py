@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import cli, sharding
 from bert_jax.config import costs, knobs
 from bert_jax.planning import activations, batches, targets, update
 from bert_jax.planning.collectives import Array, Collective
@@ -61,6 +61,16 @@ def test_dry_run_estimates_the_peak(small):
 @pytest.mark.parametrize("changes", [{"optim__accumulation": 4}, {"parallel__fsdp": 8}])
 def test_dry_run_estimates_the_peak_of_larger_updates(target, changes):
     check_estimate(plan(target, batch_size=256, model__layers=4, **changes))
+
+
+@pytest.mark.slow
+def test_dry_run_estimates_the_peak_of_a_preset(target):
+    """The program of a larger update shares relatively less memory."""
+    config = cli.read_config("pretrain:mini", [])
+    size = config.tokenizer.vocab_size
+    compiled = update.compile_update(config, target, size)
+    estimate = sum(memory.estimate_bytes(config, size, sharding.make_mesh(config.parallel)))
+    assert estimate == pytest.approx(compiled.peak_bytes, rel=0.15)
 
 
 @pytest.mark.fault(23)
