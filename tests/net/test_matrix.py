@@ -228,6 +228,7 @@ def resumed(ended: dict[tuple[str, str], Result]) -> dict[str, Result]:
 @rows((*FEW,))
 def test_row_killed_in_a_save_resumes_its_bits(on_two_devices, resumed, folder, name):
     assert resumed[name].code == 0, resumed[name].stderr
+    assert re.search(f"resuming killed/{name} at step [48]\n", resumed[name].stderr)
     whole = on_two_devices[spell(name)].workdir
     assert read_steps(folder / "killed" / name) == read_steps(whole)
 
