@@ -158,7 +158,9 @@ def test_a_difference_is_found():
         "/b: missing",
         "/c: not frozen",
     ]
-    assert golden.find_differences([2e-3], [2.01e-3], 2e-5) != []  # such as a learning rate
+    rates = FROZEN["bfloat16"]["train/learning_rate"]
+    off = FROZEN["bfloat16"] | {"train/learning_rate": [rate + 1e-7 for rate in rates]}
+    assert len(differences("bfloat16", off)) == len(rates)
 
 
 # --- two devices ----------------------------------------------------------------------------------
