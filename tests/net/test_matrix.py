@@ -31,7 +31,7 @@ FEW = {
     "spans": LAYOUTS[2],
     "replaced_generator": LAYOUTS[0],
 }
-ALONE = ("predict_more", "causal", "accumulation", "lamb", "classify")
+ALONE = ("predict_more", "causal", "accumulation", "bfloat16_products", "lamb", "classify")
 
 
 def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
