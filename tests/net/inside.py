@@ -1,4 +1,4 @@
-"""Give batches and corrupt them: the only module of the net that imports the package's inside.
+"""Give batches and corrupt them, with functions from inside the package.
 
 A rebuild adapts the two functions below, and nothing else of the net:
 
