@@ -150,13 +150,15 @@ def _drop_absent_trunk(
 ) -> Cell:
     """Return a cell without its trunk if it has to train by itself.
 
-    So does a cell of `todo` whose trunk neither is in `todo` nor has a checkpoint at the fork.
+    So does a cell of `todo` that has not begun as a branch, and whose trunk neither is in `todo`
+    nor has a checkpoint at the fork.
     """
     trunk, _, step = cell.trunk.rpartition("@")
     folder = finished.get(trunk, place.cell(trunk))
-    if cell.id not in todo or trunk in todo or (folder / "checkpoints" / step).is_dir():
-        return cell
-    return dataclasses.replace(cell, trunk="")
+    begun = files.read_json(place.cell(cell.id) / "config.json", dict[str, Any]) or {}
+    branched = str(begun.get("branch_from", "")).endswith(f"@{step}")
+    branches = branched or trunk in todo or (folder / "checkpoints" / step).is_dir()
+    return cell if branches or cell.id not in todo else dataclasses.replace(cell, trunk="")
 
 
 def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:

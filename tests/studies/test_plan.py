@@ -120,18 +120,21 @@ def test_trunks_need_a_stable_phase():
     assert "wsd" in error.value.hint
 
 
-@pytest.mark.parametrize("trained", [False, True])
-def test_part_without_its_trunk_saves_nothing(tmp_path, capsys, trained):
-    """The longer run goes on from the shorter one only if that was trained before."""
+@pytest.mark.parametrize("before", ["", "trained", "branched"])
+def test_part_without_its_trunk_saves_nothing(tmp_path, capsys, before):
+    """The longer run goes on from the shorter one only if that was trained, or if it has begun."""
     study = make_branching()
     short, long = expand(study)
-    folder = StudyFolder(tmp_path / "w").cell(short.id) / "checkpoints" / "16"
-    if trained:
-        folder.mkdir(parents=True)
+    place = StudyFolder(tmp_path / "w")
+    if before == "trained":
+        (place.cell(short.id) / "checkpoints" / "16").mkdir(parents=True)
+    elif before == "branched":  # and the checkpoint was removed
+        place.cell(long.id).mkdir(parents=True)
+        (place.cell(long.id) / "config.json").write_text(f'{{"branch_from": "{long.trunk}"}}')
     flags = actions.Flags(dry_run=True, only=("budget=40 steps",))
-    actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), tmp_path / "w", flags)
+    actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), place.workdir, flags)
     plan = capsys.readouterr().out
-    trunk = long.trunk if trained else ""
+    trunk = long.trunk if before else ""
     flops = trunks.count_flops(dataclasses.replace(long, trunk=trunk), 40)
     assert f"takes {flops:.1e} FLOPs" in plan
-    assert ("continue another cell" in plan) == trained
+    assert ("continue another cell" in plan) == bool(before)
