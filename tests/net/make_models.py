@@ -3,7 +3,7 @@
     python -m tests.net.make_models        # needs torch 2.13.0, transformers 5.23.0
 
 Each is a folder `models/NAME` of at most 200 kB: 2 layers of 32 (ModernBERT 3, with windows of 8
-in the first and last but one), 64 positions, weights in float16. The vocabulary of all but two is
+in the second and third), 64 positions, weights in float16. The vocabulary of all but two is
 `models/vocab.txt`, which `bert-jax prepare` made of the text of `inputs.py`. RoBERTa and
 ModernBERT have a byte-level BPE of that text.
 """
