@@ -16,7 +16,8 @@ from tests.net.rows import TOLERANCE
 from tests.reference import softmax
 
 FROZEN = golden.read("answers")
-QUICK = (  # starts of questions: some of each suite, and every task of `predict`
+# Starts of questions: every task of `predict`, some of each suite but pretrain, babylm and task.
+QUICK = (
     "bert: evaluate --suite=cross_rate --source",
     "roberta: evaluate --suite=nelbo",
     "causal: evaluate --suite=nelbo",
