@@ -66,7 +66,7 @@ test-all: venv  ## every test, as users compile, with 2,000 random examples each
 	  --timeout=3600 --known-skips --hypothesis-seed=$(SEED)
 
 # One after another, beside the versions of the lock: what does not go with these is named and left out.
-EXTRAS = slurm ray tf1 tpu
+EXTRAS = slurm ray tf1 tpu notebooks
 extras: venv  ## optional packages that tests use, those that can be installed here
 	@set -eu; pip='$(BIN)/python -m pip'; in=; \
 	if uv --version >/dev/null 2>&1; then pip='uv pip' in='--python $(BIN)/python'; fi; \
