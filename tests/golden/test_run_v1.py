@@ -70,13 +70,16 @@ def test_old_run_goes_on_and_trains_as_it_did(old, capfd, monkeypatch):
 
 
 def test_old_study_is_reported_with_its_numbers(old, capfd):
-    """The loss of each cell in the first results is in the summary."""
+    """The first loss of each cell is in the summary, and no cell would be trained again."""
     with (FOLDER / "study" / "results.csv").open(newline="") as file:
         losses = [f"{float(row['validation/mlm_loss']):.3f}" for row in csv.DictReader(file)]
     assert cli.execute(["study", "report", "--workdir=study"]) == 0
     summary = Path("study/summary.md").read_text()
     assert len(losses) == 2
     assert [loss for loss in losses if loss not in summary] == []
+    words = ["study", "sweep", "--config=config.py", "--axis=masking.rate=0.15,0.4", "--seeds=1"]
+    assert cli.execute([*words, "--workdir=again", "--reuse=study", "--dry-run"]) == 0
+    assert "\n2 finished cells are taken from study\n" in capfd.readouterr().out
 
 
 def test_page_numbers_are_those_of_the_files(old, capfd):
