@@ -46,6 +46,7 @@ FILES = [  # below configs/, with an argument
 ]
 # Recipes whose data is not here: as their file returns them, before they are resolved.
 RECIPES = ("cola", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "squad2", "wnut17", "ud_ewt")
+RECIPES += ("mnli10k", "ax", "trec", "movie_reviews")
 RECIPES += ("swag", "classify", "regress", "tag", "span", "choice")
 # Its batch of 255 rows does not divide over the eight fake devices of the tests' process.
 ONE_DEVICE = ("ablations.py:views",)

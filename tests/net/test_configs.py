@@ -2,6 +2,7 @@
 
 import pytest
 
+from bert_jax.errors import ConfigError
 from tests.net import config_rows, golden
 
 FROZEN = {part: golden.read(part) for part in ("configs", "studies", "cells")}
@@ -31,6 +32,20 @@ def test_every_file_in_configs_is_frozen():
     files = {name.partition(":")[0] for name in config_rows.FILES}
     folder = config_rows.ROOT / "configs"
     assert files >= {str(file.relative_to(folder)) for file in folder.glob("*.py")}
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("finetune.py", (*config_rows.TASKS, *config_rows.RECIPES)),
+        ("preset.py", config_rows.PRESETS),
+        ("ablations.py", config_rows.ABLATIONS),
+    ],
+)
+def test_every_name_in_a_config_is_frozen(file, names):
+    with pytest.raises(ConfigError) as error:
+        config_rows.load_file(f"checkout/configs/{file}:nothing")
+    assert sorted(error.value.hint.rpartition("one of: ")[2].split(", ")) == sorted(names)
 
 
 @pytest.mark.parametrize("name", config_rows.CONFIGS)
