@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests import toy
+from tests import tiny
 
 SYMBOLS, LENGTH = 3, 6
 START = np.array([0.6, 0.3, 0.1])
@@ -15,12 +15,12 @@ TEXTS = np.array(list(itertools.product(range(SYMBOLS), repeat=LENGTH)))  # [729
 ONE_HOT = np.eye(SYMBOLS, dtype=np.float32)[TEXTS]  # [729, 6, 3]
 CHANCES = START[TEXTS[:, 0]] * np.prod(MOVES[TEXTS[:, :-1], TEXTS[:, 1:]], axis=1)
 ENTROPY = -(CHANCES * np.log(CHANCES)).sum() / LENGTH
-FIRST = len(toy.SPECIAL)  # the token of symbol 0
+FIRST = len(tiny.SPECIAL)  # the token of symbol 0
 
 
 def rows(texts: np.ndarray) -> np.ndarray:
     """Texts [N, 6] as rows of tokens, with [CLS] and [SEP]."""
-    ends = (np.full((len(texts), 1), i) for i in (toy.SPECIAL.cls, toy.SPECIAL.sep))
+    ends = (np.full((len(texts), 1), i) for i in (tiny.SPECIAL.cls, tiny.SPECIAL.sep))
     return np.concatenate([next(ends), texts + FIRST, next(ends)], axis=1).astype(np.int32)
 
 
@@ -38,5 +38,5 @@ def logits_of(tokens: jax.Array, places: jax.Array) -> jax.Array:
     weights = fits * jnp.asarray(CHANCES, jnp.float32)[None]
     each = jnp.einsum("bt,tis->bis", weights, ONE_HOT)
     known = jnp.take_along_axis(each, places[..., None] - 1, axis=1)
-    logits = jnp.full((*places.shape, toy.VOCAB), -jnp.inf)
+    logits = jnp.full((*places.shape, tiny.VOCAB), -jnp.inf)
     return logits.at[..., FIRST : FIRST + SYMBOLS].set(jnp.log(known))

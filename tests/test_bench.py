@@ -10,7 +10,7 @@ from bert_jax import config
 from bert_jax.config import costs
 from bert_jax.errors import ConfigError
 from bert_jax.models.encoder import pad_vocabulary
-from tests import texts, toy
+from tests import texts, tiny
 
 FOLDER = texts.ROOT / "experiments" / "performance"
 RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "torch-tuned-fp32"}
@@ -72,7 +72,7 @@ def test_quartiles_are_of_ratios_within_a_round(turns):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16_products"])
 def test_variants_have_the_names_that_others_read(bench, dtype):
-    setup = bench.Setup(toy.config(model__dtype=dtype), "transformers")
+    setup = bench.Setup(tiny.config(model__dtype=dtype), "transformers")
     also = set() if dtype == "float32" else {"ours-fp32"}
     for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
         made = {one.name: one for one in bench.BENCHMARKS[name](setup)}
@@ -122,10 +122,10 @@ def test_bound_has_the_matmuls_of_an_update(bench, one_device):
     import ours
 
     gated = {"pairs": "none", "objectives__nsp__weight": None, "model__gated": True}
-    unpaired = toy.config(batch_size=4, sequence_length=32, **gated)
+    unpaired = tiny.config(batch_size=4, sequence_length=32, **gated)
     # Segment vectors are a matmul too, and so is their gradient.
     types = 2 * 2.0 * 4 * 32 * unpaired.model.type_vocab * unpaired.model.hidden
-    vocabulary = pad_vocabulary(unpaired.model, toy.VOCAB)
+    vocabulary = pad_vocabulary(unpaired.model, tiny.VOCAB)
     wanted = costs.flops_per_step(unpaired, vocabulary) + types
     ready = ours.matmuls(config.to_dict(unpaired))
     ready.call()

@@ -10,7 +10,7 @@ from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.training import program as programs
 from bert_jax.training.step import State, compute_inputs
-from tests import toy
+from tests import tiny
 
 PROGRAMS: dict[Any, programs.Program] = {}
 
@@ -31,7 +31,7 @@ def build_program(config: knobs.Config, devices: int = 8) -> programs.Program:
     key = repr((plain, devices)), programs.make_update  # which a test may replace
     if key not in PROGRAMS:
         mesh = sharding.make_mesh(config.parallel) if devices == 8 else make_mesh(devices)
-        PROGRAMS[key] = programs.Program(plain, toy.SPECIAL, toy.VOCAB, mesh)
+        PROGRAMS[key] = programs.Program(plain, tiny.SPECIAL, tiny.VOCAB, mesh)
     return PROGRAMS[key]
 
 
@@ -60,6 +60,6 @@ def advance(
 def make_batches(config: knobs.Config, count: int = 2, **settings: Any) -> list[Batch]:
     """Make batches of a config's shape."""
     return [
-        toy.batch(config.batch_size, config.sequence_length, seed, **settings)
+        tiny.batch(config.batch_size, config.sequence_length, seed, **settings)
         for seed in range(count)
     ]

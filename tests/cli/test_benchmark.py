@@ -3,7 +3,7 @@
 import types
 
 from bert_jax import benchmark, plan
-from tests import tasks, toy
+from tests import tasks, tiny
 
 
 def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
@@ -11,7 +11,7 @@ def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
     seconds = [9.0, 5.0, 5.0, 2.0, 0.5, 1.0]
     clock = iter([reading for taken in seconds for reading in (100.0, 100.0 + taken)])
     monkeypatch.setattr(benchmark, "time", types.SimpleNamespace(perf_counter=clock.__next__))
-    config = toy.config(batch_size=4, sequence_length=32)
+    config = tiny.config(batch_size=4, sequence_length=32)
     report = benchmark.run(config, updates=3)
     assert (report["first_seconds"], report["median_ms"], report["min_ms"]) == (9.0, 1000.0, 500.0)
     assert report["tokens_per_second"] == 4 * 32

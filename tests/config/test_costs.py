@@ -10,7 +10,7 @@ from bert_jax.config import costs
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
 from bert_jax.system.trees import flatten_tree
-from tests import toy
+from tests import tiny
 from tests.families import MODERN, NEO
 from tests.flops import count_flops
 
@@ -26,9 +26,9 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layer_matrices_are_those_of_parameters(name):
-    config = toy.config(pairs="none", **MODELS[name])
+    config = tiny.config(pairs="none", **MODELS[name])
     shapes = flatten_tree(
-        jax.eval_shape(lambda: network.init_params(config, toy.VOCAB, np.uint32(0)))
+        jax.eval_shape(lambda: network.init_params(config, tiny.VOCAB, np.uint32(0)))
     )
     layer = {n: x for n, x in shapes.items() if n.startswith("encoder/layer_0/")}
     sizes = [x.size for n, x in layer.items() if not n.endswith(("bias", "scale"))]
@@ -37,7 +37,7 @@ def test_layer_matrices_are_those_of_parameters(name):
 
 @pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])
 def test_flops_are_those_of_the_matmuls_of_an_update(name):
-    config = toy.config(pairs="none", **MODELS[name], model__layers=1, batch_size=4)
+    config = tiny.config(pairs="none", **MODELS[name], model__layers=1, batch_size=4)
     types = config.model.type_vocab * config.model.table_width
-    wanted = costs.flops_per_step(config, pad_vocabulary(config.model, toy.VOCAB))
+    wanted = costs.flops_per_step(config, pad_vocabulary(config.model, tiny.VOCAB))
     assert count_flops(config) == wanted + 2 * 2 * 4 * 24 * types

@@ -9,7 +9,7 @@ import pytest
 from bert_jax import config
 from bert_jax.config import conditions, table
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import toy
+from tests import tiny
 from tests.config.settings import Settings, write
 
 SMALL = {"steps": 100, "batch_size": 16, "sequence_length": 24, "optim.warmup_steps": 10}
@@ -63,11 +63,11 @@ def describe_update(items: tuple) -> tuple[str, list[bytes]]:
     found = config.resolve_and_list_idle(write(SMALL | dict(items)))[0]
     inputs = compute_inputs(found, 95)
     with jax.enable_x64(False):
-        initialise = functools.partial(init_state, found, toy.VOCAB)
+        initialise = functools.partial(init_state, found, tiny.VOCAB)
         begin = jax.make_jaxpr(initialise)(np.uint32(0))
         state = jax.eval_shape(initialise, np.uint32(0))
-        update = make_update(found, toy.SPECIAL, toy.VOCAB)
-        program = jax.make_jaxpr(update)(state, toy.batch(16, 24), inputs)
+        update = make_update(found, tiny.SPECIAL, tiny.VOCAB)
+        program = jax.make_jaxpr(update)(state, tiny.batch(16, 24), inputs)
     leaves = (*jax.tree.leaves(inputs), *begin.consts, *program.consts)
     return f"{begin}\n{program}", [np.asarray(leaf).tobytes() for leaf in leaves]
 

@@ -10,7 +10,7 @@ from bert_jax import config
 from bert_jax.config.presets import PRESETS
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import toy
+from tests import tiny
 
 
 @pytest.mark.slow
@@ -25,11 +25,11 @@ def test_every_preset_trains(name):
     for path, value in shape.items():
         config.override(tree, path, str(value))
     settings, _ = config.resolve_and_list_idle(tree)
-    state = jax.jit(lambda seed: init_state(settings, toy.VOCAB, seed))(np.uint32(0))
-    update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
+    state = jax.jit(lambda seed: init_state(settings, tiny.VOCAB, seed))(np.uint32(0))
+    update = jax.jit(make_update(settings, tiny.SPECIAL, tiny.VOCAB))
     before = flatten_tree(state["params"])
     for index in range(2):
-        b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
+        b = tiny.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
         if settings.pairs == "none":
             b["type_ids"] = np.zeros_like(b["type_ids"])
         state, metrics = update(state, b, compute_inputs(settings, index))

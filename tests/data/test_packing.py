@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bert_jax.batch import Batch
 from bert_jax.data import packing
 from bert_jax.system.trees import flatten_tree
-from tests import toy
+from tests import tiny
 from tests.updates import advance
 
 
@@ -53,8 +53,8 @@ def test_plan_rows_places_each_example_tightly(sizes, most):
 
 def make_packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch]:
     """The same examples in packed rows, and each in a row of its own."""
-    packed = toy.batch(rows, length, seed=5, examples=3)
-    plain = toy.batch(3 * rows, length, seed=6)
+    packed = tiny.batch(rows, length, seed=5, examples=3)
+    plain = tiny.batch(3 * rows, length, seed=6)
     for key, value in plain.items():
         value[...] = -1 if key in ("unit_ids", "labels") else 0
     for row, slot in itertools.product(range(rows), range(3)):
@@ -83,13 +83,13 @@ def test_packed_rows_have_the_same_loss_and_gradients(model):
     packed, plain = make_packed_and_plain(4, 48)
     shape = {"sequence_length": 48, "optim__clip_norm": 0, "model__layers": 2 if model else 1}
     shape |= dict(f"model__{setting}".split("=") for setting in model.split())
-    both = toy.config(batch_size=4, packing=3, **shape), toy.config(batch_size=12, **shape)
+    both = tiny.config(batch_size=4, packing=3, **shape), tiny.config(batch_size=12, **shape)
     (one,), state1 = advance(both[0], [packed], devices=1)
     (other,), state2 = advance(both[1], [plain], devices=1)
     for key in other:
         assert one[key] == pytest.approx(other[key], rel=1e-5, abs=1e-7), key
     assert one["examples_per_row"] == 3
-    first, second = (flatten_tree(toy.find_moments(state).mu) for state in (state1, state2))
+    first, second = (flatten_tree(tiny.find_moments(state).mu) for state in (state1, state2))
     for key in first:  # first moments: sums of gradients
         a, b = np.asarray(first[key]), np.asarray(second[key])
         np.testing.assert_allclose(b, a, atol=1e-5 * max(np.abs(a).max(), 1e-3), err_msg=key)

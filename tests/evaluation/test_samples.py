@@ -14,7 +14,7 @@ from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from tests import outcomes, texts, toy
+from tests import outcomes, texts, tiny
 from tests.reference import softmax
 from tests.suites.masked import read_logits
 from tests.texts import configure
@@ -131,7 +131,7 @@ def check_predictions(
 def test_samples_predict_each_sentence_alone(base, prepared, changes):
     """The masked ones on eight devices, with rows that fill up."""
     config = configure(base, **changes, logging__samples=12, model__init_stddev=0.3)
-    params = toy.init(config, vocab=prepared.tokenizer.size)
+    params = tiny.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
         found = samples.build_samples(config, prepared, sharding.make_mesh(config.parallel))
     assert found is not None

@@ -19,7 +19,7 @@ import pytest
 
 from bert_jax.models import backends
 from bert_jax.models.attention_mask import make_attention_mask
-from tests import outcomes, texts, toy
+from tests import outcomes, texts, tiny
 
 PLACE = os.environ.get("BERT_JAX_GPU", "")
 pytestmark = pytest.mark.skipif(
@@ -82,9 +82,9 @@ def make_operands() -> np.ndarray:
 
 def attend_with_gradients(name: str, form: str, dtype: str, device: jax.Device) -> list[np.ndarray]:
     """Compute the weighted sum of a backend and its gradients, zero at padding."""
-    cfg = toy.config(model__heads=HEADS, model__hidden=HEADS * WIDTH).model
-    cfg = toy.replace(cfg, dtype=dtype, **FORMS[form])
-    batch = toy.batch(ROWS, LENGTH, seed=3, examples=4)
+    cfg = tiny.config(model__heads=HEADS, model__hidden=HEADS * WIDTH).model
+    cfg = tiny.replace(cfg, dtype=dtype, **FORMS[form])
+    batch = tiny.batch(ROWS, LENGTH, seed=3, examples=4)
     real = (batch["segment_ids"] > 0)[..., None, None]
     result = jnp.float32 if dtype == "float32" else jnp.bfloat16
     query, key, value, cotangent = make_operands()

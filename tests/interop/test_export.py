@@ -9,7 +9,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, families, runs
-from tests import toy
+from tests import tiny
 from tests.families import EXPRESSED, MLM
 from tests.parity import GOLDEN
 
@@ -34,12 +34,12 @@ INEXPRESSIBLE = {
 
 @pytest.mark.parametrize("name", EXPRESSED)
 def test_find_family_takes_the_first_that_fits(name):
-    config = toy.config(**EXPRESSED[name])
-    assert export.find_family(config, toy.SPECIAL).model_type == name
+    config = tiny.config(**EXPRESSED[name])
+    assert export.find_family(config, tiny.SPECIAL).model_type == name
     fitting = [
         family.model_type
         for family in families.FAMILIES
-        if not export.list_differences(config, toy.SPECIAL, family)
+        if not export.list_differences(config, tiny.SPECIAL, family)
     ]
     assert fitting == [name, *(["electra"] if name == "bert" else [])]
 
@@ -47,7 +47,7 @@ def test_find_family_takes_the_first_that_fits(name):
 @pytest.mark.parametrize("said", INEXPRESSIBLE)
 def test_find_family_refuses_by_the_knobs_that_differ(said):
     with pytest.raises(ConfigError, match=f"cannot express .*{said}"):
-        export.find_family(toy.config(**INEXPRESSIBLE[said]), toy.SPECIAL)
+        export.find_family(tiny.config(**INEXPRESSIBLE[said]), tiny.SPECIAL)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_find_family_refuses_by_the_knobs_that_differ(said):
 )
 def test_find_family_passes_over_idle_knobs(name, idle):
     """A pooler that no head reads still tells two families apart."""
-    assert export.find_family(toy.config(**idle), toy.SPECIAL).model_type == name
+    assert export.find_family(tiny.config(**idle), tiny.SPECIAL).model_type == name
 
 
 def test_find_family_refuses_heads_with_one_name():
-    config = toy.config(**EXPRESSED["modernbert"], model__pooler="transform")
+    config = tiny.config(**EXPRESSED["modernbert"], model__pooler="transform")
     both = {name: knobs.Objective(1.0) for name in ("mlm", "span")}
     with pytest.raises(ConfigError, match="mlm and span, which share one name there"):
-        export.find_family(dataclasses.replace(config, objectives=both), toy.SPECIAL)
+        export.find_family(dataclasses.replace(config, objectives=both), tiny.SPECIAL)
 
 
 # --- the folder of a run --------------------------------------------------------------------------

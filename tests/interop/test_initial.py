@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.config import knobs
 from bert_jax.interop import initial, runs
-from tests import toy
+from tests import tiny
 from tests.families import EXPRESSED
 from tests.suites.masked import make_model
 
@@ -26,7 +26,7 @@ def run(monkeypatch) -> runs.TrainedModel:
 
 
 def draw_fresh(config: knobs.Config, run: runs.TrainedModel) -> Any:
-    return jax.tree.map(jnp.asarray, toy.init(config, seed=1, vocab=run.tokenizer.size))
+    return jax.tree.map(jnp.asarray, tiny.init(config, seed=1, vocab=run.tokenizer.size))
 
 
 def test_head_over_labels_begins_as_a_like_mlm_head(run):
@@ -38,7 +38,7 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
         init_fresh="^classify/",
     )
     fresh = draw_fresh(config, run)
-    found = initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)["classify"]
+    found = initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)["classify"]
     for part in ("dense", "norm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], run.params["mlm"][part])
     np.testing.assert_array_equal(found["logits"]["kernel"], fresh["classify"]["logits"]["kernel"])
@@ -57,6 +57,6 @@ def test_knobs_that_no_shape_shows_are_warned_of(run, capsys, changes, warned):
     model = dataclasses.replace(run.config.model, **changes)
     config = dataclasses.replace(run.config, model=model, init_from="run")
     fresh = draw_fresh(config, run)
-    initial.start_from(config, fresh, toy.draw_from(fresh), run.tokenizer)
+    initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)
     said = capsys.readouterr().err
     assert said == (f"warning: run was trained with {warned}\n" if warned else "")

@@ -9,11 +9,11 @@ from scipy import stats
 
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import rates
-from tests import toy
+from tests import tiny
 
 Unit = list[int]  # its columns
 BATCHES = st.builds(
-    toy.batch,
+    tiny.batch,
     rows=st.just(3),
     length=st.just(32),
     seed=st.integers(0, 10_000),
@@ -122,7 +122,7 @@ def name_groups(groups: list[list[Unit]], length: int, longest: int) -> list[int
 
 def equal_rows(count: int, length: int):
     """Return rows of the same tokens, of which all but the first and the last are eligible."""
-    b = {key: np.zeros_like(value) for key, value in toy.batch(count, length).items()}
+    b = {key: np.zeros_like(value) for key, value in tiny.batch(count, length).items()}
     b["tokens"][:], b["segment_ids"][:], b["unit_ids"][:] = 7, 1, -1
     b["positions"][:] = np.arange(length)
     b["unit_ids"][:, 1:-1] = np.arange(1, length - 1)

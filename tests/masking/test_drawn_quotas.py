@@ -12,7 +12,7 @@ from bert_jax.masking import corrupt, drawn_quotas, draws, quotas, rates
 from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.step import compute_inputs
-from tests import toy
+from tests import tiny
 from tests.masking.by_hand import LAWS, count_by_example, read_law
 
 
@@ -21,12 +21,12 @@ def test_tables_cross_to_the_devices_once(runs, step):
     """The weights of the bound alone are 65 x 65 float32; an update sends less than 100 bytes."""
     law = {"objectives__diffusion__weight": 1, "masking__draw": "uniform", "pairs": "none"}
     law |= {"masking__replace": "1,0,0", "sequence_length": 64}
-    config = toy.config(**law, batch_size=8, parallel__step=step)
+    config = tiny.config(**law, batch_size=8, parallel__step=step)
     mesh = program.mesh_for(config, runs)
-    made = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, runs)
+    made = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, runs)
     made._update = lambda state, batch, inputs: inputs
     numbers = [compute_inputs(config, 0)] * runs
-    first, second = (made.update({}, toy.batch(8, 64), numbers) for _ in range(2))
+    first, second = (made.update({}, tiny.batch(8, 64), numbers) for _ in range(2))
     sent = [leaf.nbytes for leaf in jax.tree.leaves(second) if not isinstance(leaf, jax.Array)]
     assert sum(sent) < 100 * runs
     assert all(map(lambda a, b: a is b, *map(jax.tree.leaves, (first.drawn, second.drawn))))
@@ -46,17 +46,17 @@ def test_tables_cross_to_the_devices_once(runs, step):
 def test_draw_quotas_rounds_length_times_rate(name, rounding):
     """At least 1; another rounding of float32 may tip what is almost between two numbers."""
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
-    b = toy.batch(512, 48, seed=1, examples=2)
+    b = tiny.batch(512, 48, seed=1, examples=2)
     u = np.asarray(jax.jit(draws.draw_u)(b, np.uint32(0))) / 2**32
     lengths = count_by_example(b, b["unit_ids"] >= 0)
     product = np.maximum(lengths * read_law(settings, u), 1)
     if rounding == "unbiased":
-        border, word = product % 1, toy.rounding_draws(b, 0) / 2**32
+        border, word = product % 1, tiny.rounding_draws(b, 0) / 2**32
         expected, near = np.floor(product) + (word < border), np.abs(word - border)
     else:
         expected, near = np.round(product), np.abs(product % 1 - 0.5)
-    out, ledger = toy.mask(b, settings, slots=48)
-    selected = count_by_example(b, toy.chosen(out))
+    out, ledger = tiny.mask(b, settings, slots=48)
+    selected = count_by_example(b, tiny.chosen(out))
     sure = (near > 1e-4) & (lengths > 0)
     assert sure.mean() > 0.95
     np.testing.assert_array_equal(selected[sure], expected[sure])
@@ -105,11 +105,11 @@ def test_make_rate_tables_tells_the_ledger_the_law(name, rounding):
     def add_updates(drawn_by: Masking) -> Ledger:
         ledger = Ledger(settings, length=48)
         tables = drawn_quotas.make_rate_tables(drawn_by, 48)._replace(expected=expected)
-        numbers = toy.traced(settings, 48)._replace(drawn=tables)
+        numbers = tiny.traced(settings, 48)._replace(drawn=tables)
         for step in range(4):
-            b = toy.batch(256, 48, seed=step)
+            b = tiny.batch(256, 48, seed=step)
             b["places"] += 256 * step
-            metrics = toy._apply(b, numbers, Masking(rounding=rounding), 48)[1]
+            metrics = tiny._apply(b, numbers, Masking(rounding=rounding), 48)[1]
             ledger.add(jax.tree.map(float, metrics), rates.rate_at(settings, step, 4), 256, step)
         return ledger
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from bert_jax.masking import draws
-from tests import toy
+from tests import tiny
 
 
 def key_of(seed: int, *counters: int) -> jax.Array:
@@ -15,7 +15,7 @@ def key_of(seed: int, *counters: int) -> jax.Array:
 
 
 def test_draw_token_bits_needs_only_counters():
-    b = toy.batch(3, 16, seed=3, examples=2)
+    b = tiny.batch(3, 16, seed=3, examples=2)
     b["copies"] += 5
     words = np.stack(draws.draw_token_bits(b, np.uint32(7)), axis=-1)
     for row, column in np.argwhere(b["segment_ids"] > 0):

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import selection, units
-from tests import toy
+from tests import tiny
 from tests.masking.by_hand import BATCHES, equal_rows, list_units, mark, take_fairly
 
-COUNTS = np.round(20_000 / (1 + np.arange(toy.VOCAB))).astype(np.int64)  # as words of a language
+COUNTS = np.round(20_000 / (1 + np.arange(tiny.VOCAB))).astype(np.int64)  # as words of a language
 
 
 @jax.jit
@@ -30,7 +30,7 @@ def select(b, scores, boundary, quota):
 
 def test_select_fairly_is_exact_in_a_long_row():
     """65,533 tokens: by themselves, or 40,000 of them in one unit."""
-    b = toy.batch(1, 65_535, seed=5)
+    b = tiny.batch(1, 65_535, seed=5)
     b["segment_ids"][:] = 1
     b["unit_ids"][0, 1:-1] = np.arange(1, 65_534)
     b["unit_ids"][0, [0, -1]] = -1
@@ -72,9 +72,9 @@ def test_sort_units_draws_exponential_times():
 @given(BATCHES, st.sampled_from([0.15, 0.4]), st.sampled_from(["fair", "skip"]))
 def test_equal_weights_leave_masks_as_they_are(b, rate, overflow):
     settings = Masking(rate=rate, unit="word", overflow=overflow)
-    plain, _ = toy.mask(b, settings, 3)
-    for power, counts in ((0.0, COUNTS), (-0.5, np.full(toy.VOCAB, 32))):
-        same, ledger = toy.mask(weighted(b, power, counts), settings, 3)
+    plain, _ = tiny.mask(b, settings, 3)
+    for power, counts in ((0.0, COUNTS), (-0.5, np.full(tiny.VOCAB, 32))):
+        same, ledger = tiny.mask(weighted(b, power, counts), settings, 3)
         for key, value in plain.items():
             np.testing.assert_array_equal(same[key], value, err_msg=key)
         share = ledger["weight_fraction"][0] / ledger["weight_fraction"][1]
@@ -93,7 +93,7 @@ def test_weighted_selection_is_a_race(power, quota):
     for order in itertools.permutations(range(5)):
         left = np.cumsum(weights[[*order]][::-1])[::-1]
         expected[[*order[:quota]]] += np.prod(weights[[*order]] / left)
-    hit = toy.chosen(toy.mask(weighted(b, power), Masking(rate=quota / 5, rounding="nearest"))[0])
+    hit = tiny.chosen(tiny.mask(weighted(b, power), Masking(rate=quota / 5, rounding="nearest"))[0])
     error = 4.5 * np.sqrt(expected * (1 - expected) / rows)
     assert (np.abs(hit[:, 1:6].mean(0) - expected) < error).all()
     assert (np.abs(expected - quota / 5) > error).any()  # the test can fail

@@ -16,7 +16,7 @@ from bert_jax.models.attention_mask import make_attention_mask
 from bert_jax.models.matmul import PRECISIONS
 from bert_jax.models.positions import make_slopes
 from bert_jax.objectives import network
-from tests import toy
+from tests import tiny
 
 ROWS, LENGTH, HEADS, WIDTH = 2, 256, 2, 8  # two blocks of splash's in either direction
 # As a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted.
@@ -46,13 +46,13 @@ CASES = [
 
 def model(**overrides):
     return dataclasses.replace(
-        toy.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides
+        tiny.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides
     )
 
 
 def layout(packed: bool, rows=ROWS, length=LENGTH):
     """A batch of text and padding, with a row of padding alone, of positions far apart."""
-    b = toy.batch(rows, length, seed=3, examples=4 if packed else 1)
+    b = tiny.batch(rows, length, seed=3, examples=4 if packed else 1)
     for value in b.values():
         value[-1] = 0
     b["positions"][-1] = np.arange(length)
@@ -167,7 +167,7 @@ def on(monkeypatch):
 
 
 def choose(length=128, train=True, capture=False, **overrides):
-    model = devices.fill_machine_knobs(toy.config(**overrides).model, train=train)
+    model = devices.fill_machine_knobs(tiny.config(**overrides).model, train=train)
     return backends.choose_backend(model, length, train=train, capture=capture)
 
 
@@ -259,10 +259,10 @@ def test_splash_is_split_by_rows():
 def test_cudnn_is_not_given_runs_under_vmap(on):
     """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
-    half = toy.config(**HALF).model
+    half = tiny.config(**HALF).model
     assert backends.adapt_to_vmap(half).attention == "einsum"
     with pytest.raises(ConfigError, match="all at once") as error:
-        backends.adapt_to_vmap(toy.config(**NAMED).model)
+        backends.adapt_to_vmap(tiny.config(**NAMED).model)
     assert "arms=map" in error.value.hint
     on("tpu")
     assert backends.adapt_to_vmap(half).attention == "auto"
@@ -280,9 +280,9 @@ def test_program_for_a_gpu_calls_cudnn(packed, monkeypatch):
 
     # cuDNN itself is not here.
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
-    config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
-    b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
-    params, built = toy.init(config), network.build_network(config, toy.VOCAB)
+    config = tiny.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
+    b, _ = tiny.mask(tiny.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
+    params, built = tiny.init(config), network.build_network(config, tiny.VOCAB)
 
     def lower(name: str) -> str:
         monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: name)

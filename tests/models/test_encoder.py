@@ -12,7 +12,7 @@ import pytest
 from bert_jax.config import devices
 from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.objectives import network
-from tests import reference, toy
+from tests import reference, tiny
 from tests.net import variants
 
 
@@ -20,32 +20,32 @@ def prepare(
     seed: int = 0, rows: int = 6, features: int = 1, **overrides: object
 ) -> tuple[Any, Any, Any]:
     """Config, masked batch, and parameters whose biases and scales are not 0 and 1."""
-    config = toy.config(**overrides)
+    config = tiny.config(**overrides)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, features=features))
-    b, _ = toy.mask(toy.batch(rows, 24, seed), config.masking, slots=8)
+    b, _ = tiny.mask(tiny.batch(rows, 24, seed), config.masking, slots=8)
     noise = np.random.default_rng(seed)
 
     def disturb(x: np.ndarray) -> np.ndarray:
         return x + noise.normal(0, 0.1, x.shape).astype(np.float32)
 
-    return config, b, jax.tree.map(disturb, toy.init(config, seed))
+    return config, b, jax.tree.map(disturb, tiny.init(config, seed))
 
 
 def compute(config: Any, params: Any, b: Any, train: bool = False, **rngs: Any) -> Any:
     """Outputs of all heads."""
-    net = network.build_network(config, toy.VOCAB, train=train)
+    net = network.build_network(config, tiny.VOCAB, train=train)
     return jax.jit(net.apply)({"params": params}, b, rngs=rngs)
 
 
 def encode(config: Any, params: Any, b: Any) -> Any:
     """Output of the encoder."""
-    encoder = Encoder(config.model, toy.VOCAB, pool=False)
+    encoder = Encoder(config.model, tiny.VOCAB, pool=False)
     return jax.jit(encoder.apply)({"params": params["encoder"]}, b)
 
 
 def look_inside(model: Any, params: Any, b: Any) -> Any:
     """What the encoder goes through."""
-    return jax.jit(functools.partial(compute_layers, model, toy.VOCAB))(params["encoder"], b)
+    return jax.jit(functools.partial(compute_layers, model, tiny.VOCAB))(params["encoder"], b)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -58,9 +58,9 @@ def test_logits_equal_a_plain_statement_of_bert(causal):
         inputs = b["inputs"][row, :n], b["type_ids"][row, :n], config.model.heads
         hidden, pooled = reference.encoder(wide["encoder"], *inputs, causal)
         used = b["predict_weights"][row] > 0
-        mlm = reference.mlm_logits(wide, hidden, b["predict_positions"][row][used], toy.VOCAB)
-        np.testing.assert_allclose(ours["mlm"][row][used][:, : toy.VOCAB], mlm, atol=1e-5)
-        assert (ours["mlm"][row][:, toy.VOCAB :] < -1e8).all()  # padding is never predicted
+        mlm = reference.mlm_logits(wide, hidden, b["predict_positions"][row][used], tiny.VOCAB)
+        np.testing.assert_allclose(ours["mlm"][row][used][:, : tiny.VOCAB], mlm, atol=1e-5)
+        assert (ours["mlm"][row][:, tiny.VOCAB :] < -1e8).all()  # padding is never predicted
         nsp = reference.dense(pooled, wide["nsp"]["logits"])
         np.testing.assert_allclose(ours["nsp"][row, 0], nsp, atol=1e-5)
 
@@ -108,8 +108,8 @@ def test_dropout_reaches_vectors_and_attention(knob):
 def differentiate_loss(**overrides: object) -> list[Any]:
     """Return gradients at the parameters of the model without the overrides."""
     _, b, params = prepare(model__position="relative")
-    config = toy.config(**overrides, model__position="relative")
-    net = network.build_network(config, toy.VOCAB, train=True)
+    config = tiny.config(**overrides, model__position="relative")
+    net = network.build_network(config, tiny.VOCAB, train=True)
 
     def loss(params: Any) -> Any:
         outputs = net.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
@@ -129,13 +129,13 @@ def test_scan_and_remat_compute_the_same(overrides):
 
 def test_scan_draws_other_dropout_in_each_layer():
     """Two layers with the same parameters, whose blocks add only what dropout leaves of 1."""
-    config = toy.config(model__dropout=0.5, model__norm="pre", model__scan=True)
-    params = jax.tree.map(np.zeros_like, toy.init(config)["encoder"])
+    config = tiny.config(model__dropout=0.5, model__norm="pre", model__scan=True)
+    params = jax.tree.map(np.zeros_like, tiny.init(config)["encoder"])
     for i in (0, 1):
         params[f"layer_{i}"]["mlp"]["down"]["bias"] += 1
     params["final_norm"]["scale"] += 1
-    encoder = Encoder(config.model, toy.VOCAB, train=True, pool=False)
-    b = toy.batch(8, 24)
+    encoder = Encoder(config.model, tiny.VOCAB, train=True, pool=False)
+    b = tiny.batch(8, 24)
     found = jax.jit(encoder.apply)({"params": params}, b, rngs={"dropout": jax.random.key(0)})
     sums = {0, 2, 4}  # 1 is kept as 2, by neither layer, by one or by both
     wide = np.asarray(found.hidden)
@@ -153,21 +153,21 @@ def test_scan_draws_other_dropout_in_each_layer():
 )
 def test_only_alike_layers_become_a_loop(settings, scan):
     with devices.trace_for("tpu"):
-        assert devices.fill_machine_knobs(toy.config(**settings).model, train=True).scan == scan
+        assert devices.fill_machine_knobs(tiny.config(**settings).model, train=True).scan == scan
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_remat_keeps_less_for_the_backward_pass(scan):
     def count_kept(remat: str) -> int:
-        config = toy.config(model__scan=scan, model__remat=remat)
-        b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-        net = network.build_network(config, toy.VOCAB)
+        config = tiny.config(model__scan=scan, model__remat=remat)
+        b, _ = tiny.mask(tiny.batch(4, 24), config.masking, slots=8)
+        net = network.build_network(config, tiny.VOCAB)
 
         def loss(params: Any) -> jax.Array:
             outputs = network.compute_outputs(net, params, b)
             return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
 
-        backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], toy.init(config))
+        backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], tiny.init(config))
         return sum(x.size for x in jax.tree.leaves(backward))
 
     inputs = 2 * 4 * 24 * 32  # what comes into two layers
@@ -179,10 +179,10 @@ def test_remat_keeps_less_for_the_backward_pass(scan):
 
 def test_logits_are_finer_than_the_compute_type():
     config, b, _ = prepare(model__dtype="bfloat16")
-    params = toy.init(config)  # without biases
+    params = tiny.init(config)  # without biases
     assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype("float32")}
     assert encode(config, params, b).hidden.dtype == jnp.bfloat16
     assert look_inside(config.model, params, b).attention.dtype == jnp.float32
     for name, logits in compute(config, params, b).items():
-        values = np.asarray(logits)[..., : toy.VOCAB]
+        values = np.asarray(logits)[..., : tiny.VOCAB]
         assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name

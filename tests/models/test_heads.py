@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.models import pooler
 from bert_jax.objectives import network
-from tests import toy
+from tests import tiny
 
 
 def test_dropout_stands_before_heads_of_tasks():
@@ -16,14 +16,14 @@ def test_dropout_stands_before_heads_of_tasks():
 
     What the heads compute is held by tests/interop/test_parity.py.
     """
-    config = toy.config(model__classifier_dropout=0.5, model__layers=1)
+    config = tiny.config(model__classifier_dropout=0.5, model__layers=1)
     names = ("classify", "tag", "regress", "choice", "span", "nsp", "sop")
     heads = {name: knobs.Objective(1.0, ("a", "b")) for name in names}
     config = dataclasses.replace(config, objectives=heads)
-    params = toy.init(config)
-    b = toy.batch(6, 24)
+    params = tiny.init(config)
+    b = tiny.batch(6, 24)
     plain, noisy = (
-        jax.jit(network.build_network(config, toy.VOCAB, train=train).apply)(
+        jax.jit(network.build_network(config, tiny.VOCAB, train=train).apply)(
             {"params": params}, b, rngs={"dropout": jax.random.key(0)}
         )
         for train in (False, True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, make_norm
-from tests import toy
+from tests import tiny
 
 
 def test_activations_equal_their_formulas():
@@ -32,8 +32,8 @@ def test_activations_equal_their_formulas():
 def test_norm_computes_its_formula_in_float32(kind, dtype):
     """Vectors far from zero: a variance as the mean of squares less the squared mean is wrong."""
     x = jnp.asarray(np.random.default_rng(0).normal(500, 1, size=(4, 32)), dtype)
-    cfg = toy.config(model__norm_kind=kind, model__norm_epsilon=0.5, model__dtype=dtype).model
-    params = toy.draw_parameters(make_norm(cfg), x)
+    cfg = tiny.config(model__norm_kind=kind, model__norm_epsilon=0.5, model__dtype=dtype).model
+    params = tiny.draw_parameters(make_norm(cfg), x)
     assert set(params) == ({"scale", "bias"} if kind == "layer" else {"scale"})
     wide = np.float64(x)
     if kind == "layer":
@@ -47,7 +47,7 @@ def test_norm_computes_its_formula_in_float32(kind, dtype):
 
 def test_dense_sums_bias_gradients_in_float32():
     """A sum of 4,096 ones in bfloat16 stops at 256."""
-    layer = Dense(toy.config(model__dtype="bfloat16").model, (8,))
+    layer = Dense(tiny.config(model__dtype="bfloat16").model, (8,))
     x = jnp.zeros((4096, 4), jnp.bfloat16)
     params = layer.init(jax.random.key(0), x)
     grads = jax.jit(jax.grad(lambda p: jnp.sum(layer.apply(p, x).astype(jnp.float32))))(params)
@@ -76,7 +76,7 @@ def test_dropout_scales_bfloat16_before_it_rounds():
 @pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
 def test_draw_weights_has_the_published_deviation(init, deviation):
     def draw(**settings: object) -> dict:
-        layer = Dense(toy.config(model__init=init, **settings).model, (1024,))
+        layer = Dense(tiny.config(model__init=init, **settings).model, (1024,))
         return layer.init(jax.random.key(0), jnp.zeros((1, 256)))["params"]
 
     found = draw()
@@ -88,6 +88,6 @@ def test_draw_weights_has_the_published_deviation(init, deviation):
 
 
 def test_layers_do_not_begin_alike():
-    params = toy.init(toy.config())["encoder"]
+    params = tiny.init(tiny.config())["encoder"]
     first, second = (params[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1))
     assert not np.allclose(first, second)

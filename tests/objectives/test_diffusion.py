@@ -12,7 +12,7 @@ from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import drawn_quotas
-from tests import markov, toy
+from tests import markov, tiny
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
 
 MASK_ONLY = (1.0, 0.0, 0.0)
@@ -50,8 +50,8 @@ def corrupt(batch: dict, settings: Masking, gamma: float = 1.0) -> dict:
     """Return a batch masked at drawn rates, with the weights of the bound."""
     length = batch["tokens"].shape[1]
     drawn = drawn_quotas.make_rate_tables(settings, length, gamma)
-    traced = toy.traced(settings, length)._replace(drawn=drawn)
-    out, _ = toy._apply(batch, traced, Masking(rounding=settings.rounding), length)
+    traced = tiny.traced(settings, length)._replace(drawn=drawn)
+    out, _ = tiny._apply(batch, traced, Masking(rounding=settings.rounding), length)
     return jax.tree.map(np.asarray, out)
 
 
@@ -72,7 +72,7 @@ def sum_contributions(settings: Masking, count: int, reverse: bool = False) -> n
         "copies": np.zeros_like(ids),
     }
     out = corrupt(batch, settings)
-    masked = out["inputs"][:, 1:-1] == toy.SPECIAL.mask
+    masked = out["inputs"][:, 1:-1] == tiny.SPECIAL.mask
     weights = out["bound_weights"].max(1)
     if reverse:
         table = drawn_quotas.bound_weights(settings, LENGTH)
@@ -103,8 +103,8 @@ def test_bound_of_true_conditionals_is_the_entropy(name, rounding):
 
 def test_diffusion_loss_is_the_formula():
     """Example by example: the sum of cross-entropies over k P(k | n), and n tokens."""
-    batch = corrupt(toy.batch(8, 24, examples=2, seed=2), LAWS["uniform"])
-    logits = np.random.default_rng(0).normal(size=(8, 24, toy.VOCAB))
+    batch = corrupt(tiny.batch(8, 24, examples=2, seed=2), LAWS["uniform"])
+    logits = np.random.default_rng(0).normal(size=(8, 24, tiny.VOCAB))
     chances = drawn_quotas.quota_probabilities(LAWS["uniform"], 24)
     total = tokens = 0.0
     for row in range(8):
@@ -115,7 +115,7 @@ def test_diffusion_loss_is_the_formula():
             tokens += n
             own = [slot for slot in used if examples[slot] == example]
             for slot in own:
-                allowed = np.delete(logits[row, slot], toy.SPECIAL.mask)
+                allowed = np.delete(logits[row, slot], tiny.SPECIAL.mask)
                 target = logits[row, slot, batch["predict_targets"][row, slot]]
                 entropy = np.log(np.exp(allowed).sum()) - target
                 total += entropy / (len(own) * chances[n, len(own)])
@@ -127,8 +127,8 @@ def test_diffusion_loss_is_the_formula():
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
 def test_power_of_the_weights_counts_predictions(gamma):
     """A gamma of 0 is `mlm`; below 1 the loss is a mean over predicted tokens."""
-    batch = corrupt(toy.batch(8, 24, examples=2, seed=2), LAWS["uniform"], gamma)
-    logits = np.random.default_rng(0).normal(size=(8, 24, toy.VOCAB)).astype(np.float32)
+    batch = corrupt(tiny.batch(8, 24, examples=2, seed=2), LAWS["uniform"], gamma)
+    logits = np.random.default_rng(0).normal(size=(8, 24, tiny.VOCAB)).astype(np.float32)
     objective = objectives.TABLE["diffusion"].configure(knobs.Objective(gamma=gamma))
     total, count = objective.loss(logits, batch)["diffusion_loss"]
     assert float(count) == batch["predict_weights"].sum()

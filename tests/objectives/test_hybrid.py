@@ -17,7 +17,7 @@ from bert_jax.masking import corrupt, draws
 from bert_jax.objectives import hybrid, network
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.step import compute_inputs
-from tests import toy
+from tests import tiny
 
 LENGTH = 24
 ALONE = {"pairs": "none", "model__layers": 1}
@@ -25,7 +25,7 @@ ALONE = {"pairs": "none", "model__layers": 1}
 
 def make_config(share: float = 0.5, **overrides: object) -> knobs.Config:
     own = {"objectives__hybrid__weight": 1.0, "objectives__hybrid__share": share}
-    return toy.config(**ALONE | own | overrides)
+    return tiny.config(**ALONE | own | overrides)
 
 
 def configure(**options: bool) -> hybrid.Hybrid:
@@ -34,23 +34,23 @@ def configure(**options: bool) -> hybrid.Hybrid:
 
 @functools.partial(jax.jit, static_argnames="apply")
 def mask(b, inputs, apply=objectives.TABLE["hybrid"].corrupt):
-    rules = {"settings": knobs.Masking(), "special": toy.SPECIAL, "vocab_size": toy.VOCAB}
+    rules = {"settings": knobs.Masking(), "special": tiny.SPECIAL, "vocab_size": tiny.VOCAB}
     return apply(b, inputs, slots=LENGTH, **rules)
 
 
 def make_inputs(share: float, seed: int = 0):
-    return toy.traced(knobs.Masking(), LENGTH, seed)._replace(share=np.float32(share))
+    return tiny.traced(knobs.Masking(), LENGTH, seed)._replace(share=np.float32(share))
 
 
 def read_logits(settings: knobs.Config, params, b) -> np.ndarray:
     """Return the only output of a network."""
-    (logits,) = toy.run_network(network.build_network(settings, toy.VOCAB), params, b).values()
+    (logits,) = tiny.run_network(network.build_network(settings, tiny.VOCAB), params, b).values()
     return np.asarray(logits)
 
 
 def draw_logits(b) -> np.ndarray:
     """Draw logits of every token [B, L, V]."""
-    shape = (*b["tokens"].shape, toy.VOCAB)
+    shape = (*b["tokens"].shape, tiny.VOCAB)
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def draw_logits(b) -> np.ndarray:
 
 
 def test_hybrid_with_nothing_causal_is_mlm():
-    b = toy.batch(16, LENGTH, seed=3, examples=3)
+    b = tiny.batch(16, LENGTH, seed=3, examples=3)
     ours, ledger = mask(b, make_inputs(0.0))
     theirs, their_ledger = mask(b, make_inputs(0.0), apply=corrupt.corrupt_batch)
     for key in theirs:
@@ -77,7 +77,7 @@ def test_hybrid_with_nothing_causal_is_mlm():
 
 
 def test_hybrid_with_all_causal_is_causal_lm():
-    b = toy.batch(16, LENGTH, seed=3, examples=3)
+    b = tiny.batch(16, LENGTH, seed=3, examples=3)
     ours, ledger = mask(b, make_inputs(1.0))
     np.testing.assert_array_equal(ours["inputs"], b["tokens"])
     assert float(ledger["masked_fraction"][0]) == 0
@@ -102,9 +102,9 @@ def test_hybrid_weighs_parts_by_their_share():
 
 def test_shifted_mask_is_read_from_before_it():
     """By every reader of the model through the network."""
-    masked, _ = mask(toy.batch(8, LENGTH, seed=4, examples=2), make_inputs(0.5))
+    masked, _ = mask(tiny.batch(8, LENGTH, seed=4, examples=2), make_inputs(0.5))
     settings = make_config(objectives__hybrid__shift=True)
-    params = toy.init(settings)
+    params = tiny.init(settings)
     everywhere, found = (read_logits(c, params, masked) for c in (settings, settings.as_read))
     columns = np.asarray(masked["predict_positions"])[..., None] - 1
     np.testing.assert_allclose(found, np.take_along_axis(everywhere, columns, 1), atol=1e-5)
@@ -136,7 +136,7 @@ def test_draw_causal_spreads_its_share_evenly():
 def test_ledger_knows_the_causal_share():
     ledgers = [Ledger(knobs.Masking(), share=share) for share in (0.5, 0.3)]
     for step in range(4):
-        b = toy.batch(256, LENGTH, seed=step)
+        b = tiny.batch(256, LENGTH, seed=step)
         b["places"] += 256 * step
         found = jax.tree.map(float, mask(b, make_inputs(0.5))[1])
         ledgers[0].add(found, 0.15, 256, step)

@@ -13,7 +13,7 @@ from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flatten_tree
-from tests import reference, toy
+from tests import reference, tiny
 
 LENGTH = 24
 HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0.85,0,0.15)"}
@@ -22,22 +22,22 @@ HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0
 def config(generator: float = 0.5, **overrides: object) -> knobs.Config:
     shape = {"pairs": "none", "model__layers": 1, "masking__rate": 0.3}
     shape |= {"objectives__replaced__generator": generator} | (HIDDEN if generator else {})
-    return toy.config(**shape | overrides)
+    return tiny.config(**shape | overrides)
 
 
 @functools.cache
 def corrupter(generator: float):
     """The compiled masking of an update."""
     settings = config(generator)
-    rules = {"settings": settings.masking, "special": toy.SPECIAL, "slots": LENGTH}
-    rules["vocab_size"] = toy.VOCAB
+    rules = {"settings": settings.masking, "special": tiny.SPECIAL, "slots": LENGTH}
+    rules["vocab_size"] = tiny.VOCAB
     corrupt = objectives.choose_corruption(objectives.configure(settings.objectives))
     return jax.jit(lambda b, numbers: corrupt(b, numbers, **rules)[0])
 
 
 def corrupted(settings: knobs.Config, b, seed: int = 0):
     generator = settings.objectives["replaced"].generator
-    numbers = toy.traced(settings.masking, LENGTH, seed)
+    numbers = tiny.traced(settings.masking, LENGTH, seed)
     return jax.device_get(corrupter(generator)(b, numbers))
 
 
@@ -75,10 +75,10 @@ def test_tokens_are_drawn_by_their_probabilities():
 def test_replaced_loss_equals_a_plain_sum():
     """Written out: the cross-entropy of two answers; [MASK] is no question."""
     settings = config(0.0, masking__replace="(0.4,0.4,0.2)")
-    masked = corrupted(settings, toy.batch(8, LENGTH, seed=3))
+    masked = corrupted(settings, tiny.batch(8, LENGTH, seed=3))
     inputs = masked["inputs"]
     tokens = masked["tokens"]
-    judged = (masked["segment_ids"] > 0) & (inputs != toy.SPECIAL.mask)
+    judged = (masked["segment_ids"] > 0) & (inputs != tiny.SPECIAL.mask)
     assert (masked["segment_ids"] > 0).sum() - judged.sum() > 0
     np.testing.assert_array_equal(masked["judged"], judged)
     assert "predict_draws" not in masked
@@ -101,12 +101,12 @@ def test_replaced_loss_equals_a_plain_sum():
 def computed():
     """A small model with narrow embeddings, a corrupted batch of two examples a row, and ours."""
     settings = config(model__init_stddev=0.2, model__embedding=24)
-    masked = corrupted(settings, toy.batch(3, LENGTH, seed=1, examples=2))
+    masked = corrupted(settings, tiny.batch(3, LENGTH, seed=1, examples=2))
     model, table = (
-        network.build_network(settings, toy.VOCAB),
+        network.build_network(settings, tiny.VOCAB),
         objectives.configure(settings.objectives),
     )
-    params = toy.init(settings)
+    params = tiny.init(settings)
 
     @jax.jit
     def compute(params):
@@ -141,7 +141,7 @@ def stated(settings, masked, params):
         hidden, _ = reference.encoder(params["generator"], None, None, small.heads, embedded=x)
         columns = masked["predict_positions"][row]
         slots = np.flatnonzero((masked["predict_weights"][row] > 0) & np.isin(columns, own))
-        logits = reference.mlm_logits(params, hidden, columns[slots] - own[0], toy.VOCAB)
+        logits = reference.mlm_logits(params, hidden, columns[slots] - own[0], tiny.VOCAB)
         chances = reference.softmax(logits)
         right = chances[range(len(slots)), masked["predict_targets"][row, slots]]
         words += (-np.log(right)).tolist()
@@ -165,8 +165,8 @@ def test_generator_losses_equal_numpy(computed):
     real = masked["segment_ids"] > 0
     np.testing.assert_array_equal(answers.replaced[real], (read != masked["tokens"])[real])
     changed = read != masked["inputs"]
-    assert changed[toy.chosen(masked)].mean() > 0.7  # masks, filled in
-    assert not changed[~toy.chosen(masked)].any()
+    assert changed[tiny.chosen(masked)].mean() > 0.7  # masks, filled in
+    assert not changed[~tiny.chosen(masked)].any()
     np.testing.assert_array_equal(masked["judged"], real)
 
 

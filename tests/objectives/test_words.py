@@ -8,7 +8,7 @@ from bert_jax.config import knobs
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.suites.token_scores import TokenScorer
-from tests import toy
+from tests import tiny
 from tests.suites.masked import LONGEST, TEXTS, make_model
 
 CAUSAL = {"objectives__causal_lm__weight": 1.0, "model__causal": True, "pairs": "none"}
@@ -28,8 +28,8 @@ def list_predicted(batch: dict, row: int, end: bool) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("examples", [1, 2])
 def test_causal_loss_equals_a_plain_sum(examples, end):
     """Each token once, the first of a text after [CLS]."""
-    batch = toy.batch(5, 24, seed=3, examples=examples, longest_unit=3)
-    logits = np.random.default_rng(0).integers(0, 9, (5, 24, toy.VOCAB)).astype(np.float32)  # ties
+    batch = tiny.batch(5, 24, seed=3, examples=examples, longest_unit=3)
+    logits = np.random.default_rng(0).integers(0, 9, (5, 24, tiny.VOCAB)).astype(np.float32)  # ties
     losses = []
     hits = []
     for row in range(5):
@@ -62,7 +62,7 @@ def score_plainly(run: runs.TrainedModel, ids: list[int]) -> list[float]:
         batch["positions"][0, : len(before)] = range(len(before))
         batch["segment_ids"][0, : len(before)] = 1
         batch["cls_positions"] = blank[:, :1]
-        logits = toy.run_network(net, run.params, batch)["causal_lm"]
+        logits = tiny.run_network(net, run.params, batch)["causal_lm"]
         last = np.asarray(logits, np.float64)[0, len(before) - 1]
         found.append(float(last[token] - np.log(np.exp(last).sum())))
     return found

@@ -13,7 +13,7 @@ from bert_jax import plan
 from bert_jax.errors import ConfigError
 from bert_jax.planning import targets, update
 from bert_jax.planning.collectives import Array, Collective
-from tests import toy
+from tests import tiny
 from tests.texts import ROOT
 
 TPU = pytest.mark.skipif(
@@ -28,7 +28,7 @@ KEYS = {  # of the JSON, that people rely on
 # 9,000 updates of 2 MFLOP a device on eight devices of 1 GFLOP/s, 1 MB/s and 1 MB.
 CHIP = targets.Chip("made up", "cpu", memory_bytes=1_000_000, flops=1e9, network=1e6)
 PLAN = update.Plan(
-    config=toy.config(batch_size=32, steps=9_000),
+    config=tiny.config(batch_size=32, steps=9_000),
     target=targets.Target("eight", CHIP, (None,) * 8),
     mesh={"data": 8, "fsdp": 1},
     parameters=12_500,

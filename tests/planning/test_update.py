@@ -9,7 +9,7 @@ from bert_jax.config import costs, knobs
 from bert_jax.planning import activations, batches, targets, update
 from bert_jax.planning.collectives import Array, Collective
 from bert_jax.training import memory
-from tests import toy
+from tests import tiny
 
 SMALL = {"batch_size": 32, "sequence_length": 32, "model__layers": 2}
 
@@ -20,8 +20,8 @@ def target():
 
 
 def plan(target, **overrides):
-    config = toy.config(**{**SMALL, **overrides})
-    return update.compile_update(config, target, toy.VOCAB)
+    config = tiny.config(**{**SMALL, **overrides})
+    return update.compile_update(config, target, tiny.VOCAB)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_update_reduces_each_gradient_once(small):
     assert gradients <= moved < 1.02 * gradients + 2_000
     assert small.largest_rows == 0
     assert small.fits
-    assert small.flops == costs.flops_per_step(small.config, toy.VOCAB) / 8
+    assert small.flops == costs.flops_per_step(small.config, tiny.VOCAB) / 8
 
 
 def test_update_gives_its_state_back_in_place(small):
@@ -49,7 +49,7 @@ def test_update_gives_its_state_back_in_place(small):
 def check_estimate(plan: update.Plan) -> None:
     """Compare the estimate of a dry run with the compiled program, which shares a little more."""
     mesh = sharding.make_mesh(plan.config.parallel)
-    estimate = sum(memory.estimate_bytes(plan.config, toy.VOCAB, mesh))
+    estimate = sum(memory.estimate_bytes(plan.config, tiny.VOCAB, mesh))
     assert plan.peak_bytes <= estimate < 1.4 * plan.peak_bytes
 
 
@@ -116,24 +116,24 @@ def test_activations_move_only_without_a_constraint(target, monkeypatch):
 )
 def test_count_moved_rows_reads_shapes(kind, dims, parts, rows):
     changes = {"sequence_length": 20, "model__hidden": 24, "model__mlp": 128}
-    config = toy.config(**(SMALL | changes))
+    config = tiny.config(**(SMALL | changes))
     mesh = sharding.make_mesh(knobs.Parallel())
     moved = Collective(kind, (Array("f32", dims),), 0, 1, "op_name", parts)
     parameters = {"up": np.zeros((24, 128)), "wide": np.zeros((128, 1000))}
-    found = activations.count_moved_rows([moved], parameters, config, toy.VOCAB, mesh)
+    found = activations.count_moved_rows([moved], parameters, config, tiny.VOCAB, mesh)
     assert found == rows
 
 
 def test_random_text_fills_rows_or_has_the_given_sizes():
-    config = toy.config(batch_size=4, sequence_length=32)
-    batch = batches.make_batch(config, toy.VOCAB)
+    config = tiny.config(batch_size=4, sequence_length=32)
+    batch = batches.make_batch(config, tiny.VOCAB)
     assert batch["segment_ids"].all()
     assert (batch["unit_ids"] >= 0).sum() == 4 * (32 - 3)
     sizes = np.array([32, 5, 20, 9])
-    shorter = batches.make_random_text(config, sizes, toy.VOCAB)
+    shorter = batches.make_random_text(config, sizes, tiny.VOCAB)
     assert (shorter["segment_ids"] > 0).sum(axis=1).tolist() == sizes.tolist()
     assert shorter["labels"][:, 0].tolist() == [0, 1, 0, 1]
     settings = {"packing": 3, "masking__weights": "frequency"}  # whose arrays masking reads
-    packed = batches.make_batch(toy.config(**settings), toy.VOCAB)
+    packed = batches.make_batch(tiny.config(**settings), tiny.VOCAB)
     assert packed["cls_positions"].shape == (16, 3)
     assert (packed["unit_scales"].shape, packed["unit_scales"].dtype) == ((16, 24), np.float32)

@@ -18,12 +18,12 @@ from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.predictors import masked
 from bert_jax.predictors.generate import Draw
-from tests import markov, toy, variants
+from tests import markov, tiny, variants
 from tests.predictors import drawing
 from tests.reference import softmax
 from tests.suites.masked import read_logits
 
-MASK = toy.SPECIAL.mask
+MASK = tiny.SPECIAL.mask
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
 MOST = 6
 TEXTS = [

@@ -15,7 +15,7 @@ from bert_jax.config import costs, knobs
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import toy
+from tests import tiny
 
 SHAPE = {
     "pairs": "none",
@@ -28,7 +28,7 @@ SHAPE = {
 
 def cell(name: object, **overrides: object) -> Cell:
     """Make a cell with a name of our own."""
-    config = toy.config(**{**SHAPE, **overrides})
+    config = tiny.config(**{**SHAPE, **overrides})
     return Cell(str(name), config, {}, {}, config.seed)
 
 
@@ -100,7 +100,7 @@ def test_signature_ignores_traced_knobs_only():
     leaves = configs.flatten(configs.to_dict(ONE.config))
 
     def sign(path: str, value: object) -> str:
-        config = toy.with_leaf(ONE.config, path.split("."), value)
+        config = tiny.with_leaf(ONE.config, path.split("."), value)
         return find_signature(dataclasses.replace(ONE, id="x", config=config))
 
     mine = find_signature(ONE)
@@ -114,9 +114,9 @@ def test_signature_ignores_traced_knobs_only():
 
 def program(config: knobs.Config) -> str:
     """What is compiled for a config, with more slots than any of these has."""
-    state = jax.eval_shape(lambda seed: init_state(config, toy.VOCAB, seed), np.uint32(0))
-    step = make_update(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
-    batch = toy.batch(config.batch_size, config.sequence_length)
+    state = jax.eval_shape(lambda seed: init_state(config, tiny.VOCAB, seed), np.uint32(0))
+    step = make_update(config, tiny.SPECIAL, tiny.VOCAB, slots=config.sequence_length)
+    batch = tiny.batch(config.batch_size, config.sequence_length)
     return re.sub(
         r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, compute_inputs(config, 0)))
     )
@@ -124,10 +124,10 @@ def program(config: knobs.Config) -> str:
 
 def test_traced_knobs_are_not_in_the_program():
     shape = {"batch_size": 4, "sequence_length": 16, "model__layers": 1, "pairs": "none"}
-    config = toy.config(**shape)
+    config = tiny.config(**shape)
     mine = program(config)
     changed = config
     for path, value in MAY_DIFFER.items():
-        changed = toy.with_leaf(changed, path.split("."), value)
+        changed = tiny.with_leaf(changed, path.split("."), value)
     assert program(changed) == mine
-    assert program(toy.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may
+    assert program(tiny.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may

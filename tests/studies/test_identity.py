@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax import config as configs
 from bert_jax.studies.definition import expand, identity
-from tests import toy
+from tests import tiny
 from tests.pages import check_lines
 from tests.studies.small import make_base, make_study
 
@@ -17,7 +17,7 @@ def test_identity_counts_only_what_is_trained(pytestconfig):
     """The file lists the knobs that change no run; all backends of attention compute the same."""
     config = expand(make_study())[0].config
     leaves = configs.flatten(configs.to_dict(config))
-    changed = {path: toy.with_leaf(config, path.split("."), "other") for path in leaves}
+    changed = {path: tiny.with_leaf(config, path.split("."), "other") for path in leaves}
     free = [path for path in leaves if identity(changed[path]) == identity(config)]
     check_lines(free, Path(__file__).parent / "frozen" / "identity.txt", pytestconfig)
     branches = [

@@ -6,7 +6,7 @@ import pytest
 
 from bert_jax.data import prepare
 from bert_jax.interop import runs
-from tests import texts, toy
+from tests import texts, tiny
 from tests.suites.masked import make_model
 
 
@@ -16,7 +16,7 @@ def run(tmp_path_factory) -> runs.TrainedModel:
     base = texts.config_file(tmp_path_factory.mktemp("text"))
     config = texts.configure(base, model__init_stddev=0.2, sequence_length=32)
     found = prepare.prepare_corpus(config)
-    params = toy.init(config, vocab=found.tokenizer.size)
+    params = tiny.init(config, vocab=found.tokenizer.size)
     return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 

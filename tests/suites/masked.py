@@ -12,7 +12,7 @@ from bert_jax.data.tokenizer import SPECIALS, Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from tests import toy
+from tests import tiny
 
 LETTERS = (*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
 PIECES = (*LETTERS, "the", "cat", "cats", "sees", "see", ".")
@@ -27,8 +27,8 @@ def make_model(
     """A model of random weights, as somebody else's."""
     tokenizer = Tokenizer(engines.build_wordpiece([*SPECIALS, *pieces]))
     shape = {"model__init_stddev": 0.3, "model__layers": 1, "model__max_positions": longest}
-    config = toy.config(**(shape | {"sequence_length": longest} | changes))
-    params = toy.init(config, vocab=tokenizer.size)
+    config = tiny.config(**(shape | {"sequence_length": longest} | changes))
+    params = tiny.init(config, vocab=tokenizer.size)
     if "mlm" in params:
         bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape)
         params = params | {"mlm": params["mlm"] | {"bias": bias.astype(np.float32)}}

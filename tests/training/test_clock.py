@@ -9,10 +9,10 @@ import pytest
 
 from bert_jax.training import clock, stop
 from bert_jax.training.clock import Clock
-from tests import toy
+from tests import tiny
 
-CONFIG = toy.config(batch_size=4, sequence_length=32)
-BATCH = toy.batch(4, 32)
+CONFIG = tiny.config(batch_size=4, sequence_length=32)
+BATCH = tiny.batch(4, 32)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def pick_seconds(values: dict[str, float]) -> dict[str, float]:
 
 
 def test_clock_tells_time_apart(now, monkeypatch):
-    one = Clock(CONFIG, toy.VOCAB, runs=3)
+    one = Clock(CONFIG, tiny.VOCAB, runs=3)
     now[0] += 2  # before the first batch
     with contextlib.suppress(stop.Interrupted), one.on("evaluation"):  # owed, and cut off
         now[0] += 6
@@ -52,7 +52,7 @@ def test_clock_tells_time_apart(now, monkeypatch):
     spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 13.0, "saving": 4.0}
     assert pick_seconds(found) == spent
     assert (found["step_seconds"], found["data_wait"]) == (4.0, 0.25)
-    tokens, flops = clock.count_work(CONFIG, toy.VOCAB, BATCH)
+    tokens, flops = clock.count_work(CONFIG, tiny.VOCAB, BATCH)
     assert found["tokens_per_second"] == pytest.approx(tokens / 4)
     assert found["model_flops_per_second"] == pytest.approx(3 * flops / 4)
     assert "mfu" not in found
@@ -63,14 +63,14 @@ def test_clock_tells_time_apart(now, monkeypatch):
 
 def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
     """Updates after the checkpoint are as if they never were; memory is the most of any attempt."""
-    first = Clock(CONFIG, toy.VOCAB)
+    first = Clock(CONFIG, tiny.VOCAB)
     pass_updates(first, now, 3)
     with first.on("saving"):
         now[0] += 2
     monkeypatch.setattr(clock, "measure_memory", lambda: {"host_memory_bytes": 7.0})
     saved = json.loads(json.dumps(first.state()))
     pass_updates(first, now, 5)
-    second = Clock(CONFIG, toy.VOCAB, saved=saved)
+    second = Clock(CONFIG, tiny.VOCAB, saved=saved)
     pass_updates(second, now, 2)
     monkeypatch.setattr(clock, "measure_memory", lambda: {"host_memory_bytes": 5.0})
     found = second.values()
@@ -80,11 +80,11 @@ def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
 
 
 def test_work_counts_real_tokens_by_hand():
-    config = toy.config(batch_size=4, sequence_length=48)
-    batch = toy.batch(4, 48, seed=1, examples=3)
+    config = tiny.config(batch_size=4, sequence_length=48)
+    batch = tiny.batch(4, 48, seed=1, examples=3)
     width = config.model.hidden
     mlp = config.model.mlp
-    head = width * width + width * toy.VOCAB
+    head = width * width + width * tiny.VOCAB
     products = 0.0
     for ids in batch["segment_ids"]:
         for example in (1, 2, 3):
@@ -92,7 +92,7 @@ def test_work_counts_real_tokens_by_hand():
             layer = n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width
             products += config.model.layers * layer
             products += config.masking.rate * n * head + width * width
-    tokens, flops = clock.count_work(config, toy.VOCAB, batch)
+    tokens, flops = clock.count_work(config, tiny.VOCAB, batch)
     assert tokens == np.count_nonzero(batch["segment_ids"])
     # A product is two operations, and twice as much goes backwards.
     assert flops == pytest.approx(6 * products)

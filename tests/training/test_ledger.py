@@ -11,16 +11,16 @@ import pytest
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
 from bert_jax.training.ledger import Ledger
-from tests import toy
+from tests import tiny
 
-make_batch = functools.cache(toy.batch)
+make_batch = functools.cache(tiny.batch)
 
 
 def count_batches(settings: Masking, longest_unit: int = 1) -> Iterator[dict[str, Any]]:
     """Yield the counts of four batches of 256 rows."""
     for seed in range(4):
         batch = make_batch(256, 64, seed=seed, longest_unit=longest_unit)
-        yield toy.mask(batch, settings, seed)[1]
+        yield tiny.mask(batch, settings, seed)[1]
 
 
 def add_all(ledger: Ledger, rows: Iterable[dict[str, Any]], rate: float = 0.15) -> Ledger:
@@ -54,7 +54,7 @@ def test_ledger_passes_skipped_words(rate, prediction):
 @pytest.mark.parametrize("fault", [1, -1])
 def test_ledger_finds_one_token_beyond_skipping(fault):
     settings = make_skipping(rate=0.15)
-    row = toy.mask(toy.batch(64, 256, longest_unit=5), settings)[1]
+    row = tiny.mask(tiny.batch(64, 256, longest_unit=5), settings)[1]
     quota = row["quota_fraction"][0]
     short = row["shortfall_fraction"][0]
     assert quota - row["masked_fraction"][0] <= short < 0.02 * quota
@@ -65,7 +65,7 @@ def test_ledger_finds_one_token_beyond_skipping(fault):
 
 
 def test_ledger_finds_a_run_that_does_not_skip():
-    fair = toy.mask(toy.batch(256, 64, longest_unit=5), Masking(unit="word", rate=0.15))[1]
+    fair = tiny.mask(tiny.batch(256, 64, longest_unit=5), Masking(unit="word", rate=0.15))[1]
     short = {"shortfall_fraction": (0.0, 1.0), "predict_shortfall_fraction": (0.0, 1.0)}
     with pytest.raises(DivergedError, match="tokens selected"):
         Ledger(make_skipping(rate=0.15)).add({**fair, **short}, 0.15, 256, 1)
@@ -74,7 +74,7 @@ def test_ledger_finds_a_run_that_does_not_skip():
 @pytest.mark.parametrize(("slots", "fits"), [(8, False), (26, True)])
 def test_ledger_finds_a_cap_on_prediction_slots(slots, fits):
     settings = Masking(rate=0.4)
-    row = toy.mask(toy.batch(256, 64), settings, slots=slots)[1]
+    row = tiny.mask(tiny.batch(256, 64), settings, slots=slots)[1]
     refused = pytest.raises(DivergedError, match="tokens predicted")
     with contextlib.nullcontext() if fits else refused:
         Ledger(settings).add(row, 0.4, 256, 1)
@@ -94,7 +94,7 @@ def test_ledger_allows_static_masks_to_repeat():
         total, n = row["kept_fraction"]
         return abs(total - 0.1 * n) / (0.09 * n) ** 0.5
 
-    rows = (toy.mask(toy.batch(64, 64, s), settings, s)[1] for s in range(40))
+    rows = (tiny.mask(tiny.batch(64, 64, s), settings, s)[1] for s in range(40))
     row = next(row for row in rows if find_deviation(row) > 1.5)
     add_all(Ledger(settings, distinct=64), [row] * 3_000)
     with pytest.raises(DivergedError, match="tokens 'kept' sum"):
@@ -107,9 +107,9 @@ def test_ledger_counts_specials_that_count(rate):
     settings = Masking(rate=rate, count="all")
     ledger = Ledger(settings)
     for seed in range(4):
-        b = toy.batch(64, 64, seed)
+        b = tiny.batch(64, 64, seed)
         b["unit_ids"][:, 2::3] = -1
-        ledger.add(toy.mask(b, settings, seed)[1], rate, 64, seed)
+        ledger.add(tiny.mask(b, settings, seed)[1], rate, 64, seed)
 
 
 def select_specials(row: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_ledger_finds_quotas_of_another_rate():
 
 def make_long_rows(length: int = 64) -> dict[str, np.ndarray]:
     """Make 2,000 rows of 62 tokens that may be masked: 15 % are 9.3."""
-    b = toy.batch(1, length)
+    b = tiny.batch(1, length)
     b["segment_ids"][:] = 1
     b["positions"][:] = b["unit_ids"][:] = np.arange(length)
     b["unit_ids"][:, [0, -1]] = -1
@@ -151,7 +151,7 @@ def make_long_rows(length: int = 64) -> dict[str, np.ndarray]:
 
 def test_ledger_finds_quotas_that_always_round_down():
     """By 0.3 tokens an example: within what a rounding to the nearest may be off."""
-    row = toy.mask(make_long_rows(), Masking())[1]
+    row = tiny.mask(make_long_rows(), Masking())[1]
     assert row["expected_fraction"][0] == pytest.approx(2_000 * 9.3)
     Ledger(Masking()).add(row, 0.15, 2_000, 1)
     down = {"asked_fraction": (2_000 * 9.0, row["asked_fraction"][1])}
@@ -162,6 +162,6 @@ def test_ledger_finds_quotas_that_always_round_down():
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 def test_ledger_expects_one_token_of_the_shortest(rounding):
     settings = Masking(rounding=rounding)
-    row = toy.mask(make_long_rows(length=3), settings)[1]
+    row = tiny.mask(make_long_rows(length=3), settings)[1]
     assert row["asked_fraction"][0] == 2_000
     Ledger(settings).add(row, 0.15, 2_000, 1)

@@ -11,7 +11,7 @@ from bert_jax import sharding
 from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.training import program
 from bert_jax.training.step import compute_inputs
-from tests import toy, updates
+from tests import tiny, updates
 
 
 def find_share(config: knobs.Config, part: str) -> float:
@@ -25,22 +25,22 @@ def find_share(config: knobs.Config, part: str) -> float:
 
 def test_fsdp_leaves_a_device_a_quarter():
     for part in ("params", "optimizer"):
-        assert find_share(toy.config(parallel__fsdp=4, model__layers=1), part) <= 0.30
-        assert find_share(toy.config(model__layers=1), part) == 1.0
+        assert find_share(tiny.config(parallel__fsdp=4, model__layers=1), part) <= 0.30
+        assert find_share(tiny.config(model__layers=1), part) == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["vmap", "map"])
 def test_runs_lie_on_devices_of_their_own(how):
     """The update over a mesh of runs and rows equals the update of each run by itself."""
-    config = toy.config(parallel__arms=how, batch_size=8, model__layers=1)
+    config = tiny.config(parallel__arms=how, batch_size=8, model__layers=1)
     several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(2)]
     mesh = sharding.make_mesh(config.parallel, 2)
     assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
-    together = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, 2)
+    together = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, 2)
     states = together.place([together.start.init(one.seed) for one in several])
     inputs = [compute_inputs(one, 6) for one in several]
-    batch = toy.batch(8, 24)
+    batch = tiny.batch(8, 24)
     stacked, metrics = together.update(states, batch, inputs)
     used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
     assert len(used) == 8
@@ -87,9 +87,9 @@ def test_update_has_no_more_work_than_before(name):
     A change that makes it larger on purpose writes the new numbers here, and says why in its
     commit.
     """
-    config = toy.config(**KNOBS[name])
+    config = tiny.config(**KNOBS[name])
     examples = config.packing
-    batch = toy.batch(config.batch_size, config.sequence_length, examples=examples)
+    batch = tiny.batch(config.batch_size, config.sequence_length, examples=examples)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
     lowered = updates.build_program(config, devices=1).trace(shapes).lower()
     cost = lowered.cost_analysis()

@@ -19,7 +19,7 @@ from bert_jax.training import resume
 from bert_jax.training.data import load_training_data
 from bert_jax.training.run import Run
 from bert_jax.training.step import init_state
-from tests import saved, texts, toy
+from tests import saved, texts, tiny
 from tests.checkpoints.states import flip_bit, list_bits, open_folder
 from tests.updates import build_program
 
@@ -28,9 +28,9 @@ RATE = {"masking__rate": 0.4}
 
 
 def check(changes: dict, *allowed: str, prints: dict | None = None) -> dict:
-    """Resume a run of the toy config with changes."""
-    before = {"config": to_dict(toy.config()), **PRINTS, "best": None, "ledger": {"masked": 1}}
-    after = {"config": to_dict(toy.config(**changes)), **PRINTS, **(prints or {})}
+    """Resume a run of the tiny config with changes."""
+    before = {"config": to_dict(tiny.config()), **PRINTS, "best": None, "ledger": {"masked": 1}}
+    after = {"config": to_dict(tiny.config(**changes)), **PRINTS, **(prints or {})}
     return resume.check_same(before, after, allowed, Path("run"))
 
 
@@ -73,7 +73,7 @@ def test_resume_splits_parameters_over_another_mesh(tmp_path):
     """
     assert check({"parallel__fsdp": 2})  # free to change
     before, after = (
-        build_program(toy.config(parallel__fsdp=ways, model__layers=1)) for ways in (8, 2)
+        build_program(tiny.config(parallel__fsdp=ways, model__layers=1)) for ways in (8, 2)
     )
     random = np.random.default_rng(0)
     drawn = jax.tree.map(lambda x: random.normal(0, 9, x.shape).astype(x.dtype), before.shapes)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from bert_jax.system.trees import flatten_tree
-from tests import toy
+from tests import tiny
 from tests.updates import build_program
 
 NAMES = ("encoder/embeddings/token", "encoder/layer_1/mlp/up/kernel", "nsp/logits/kernel")
@@ -12,7 +12,7 @@ NAMES = ("encoder/embeddings/token", "encoder/layer_1/mlp/up/kernel", "nsp/logit
 
 def test_draw_and_begin_give_what_init_gives():
     """A parameter has the same bits whether all are drawn or only a few."""
-    start = build_program(toy.config(parallel__fsdp=2), devices=2).start
+    start = build_program(tiny.config(parallel__fsdp=2), devices=2).start
     state = start.init(3)
     params, drawn = flatten_tree(state["params"]), start.draw(3, NAMES)
     assert sorted(drawn) == sorted(NAMES)

@@ -13,12 +13,12 @@ from bert_jax.config import knobs, load_file, resolve
 from bert_jax.masking import rates
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import texts, toy
+from tests import texts, tiny
 from tests.updates import advance, build_program, make_batches
 
 
 def make_config(**changes: object) -> knobs.Config:
-    return toy.config(**{"model__layers": 1} | changes)
+    return tiny.config(**{"model__layers": 1} | changes)
 
 
 @pytest.mark.parametrize("empty", ["nothing eligible", "padding alone"])
@@ -40,9 +40,9 @@ def test_update_of_no_targets_has_loss_0(empty):
 def test_losses_are_sums_over_counts():
     """Rows with few predictions weigh little, however rows fall on devices or microbatches."""
     config = make_config(parallel__step="pmap", optim__accumulation=2, masking__rate=0.5)
-    data = toy.batch(16, 24, seed=3)
+    data = tiny.batch(16, 24, seed=3)
     data["unit_ids"][:14, 3:] = -1
-    weights = toy.mask(data, config.masking)[0]["predict_weights"]
+    weights = tiny.mask(data, config.masking)[0]["predict_weights"]
     assert weights.sum(1).tolist() == [1] * 14 + [10, 1]
     (ours,), _ = advance(config, [data])
     (alone,), _ = advance(make_config(masking__rate=0.5), [data], devices=1)
@@ -60,7 +60,7 @@ def test_weights_of_objectives_scale_their_losses():
     (found,), state = advance(make_config(objectives__nsp__weight=0), data, devices=1)
     assert found["loss"] == pytest.approx(base["mlm_loss"], rel=1e-5)
     assert found["nsp_loss"] == pytest.approx(base["nsp_loss"], rel=1e-5)
-    assert not np.asarray(toy.find_moments(state).mu["nsp"]["logits"]["kernel"]).any()
+    assert not np.asarray(tiny.find_moments(state).mu["nsp"]["logits"]["kernel"]).any()
     (found,), state = advance(make_config(pairs="none"), data, devices=1)
     assert "nsp_loss" not in found
     assert "nsp" not in state["params"]
@@ -80,7 +80,7 @@ def test_update_skips_and_counts_a_bad_gradient():
             jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(state["params"]))
         state, metrics = program.update(state, data, [inputs])
         assert program.fetch_metrics(metrics)[0]["skipped_in_row"][0] == in_row
-    counts = int(state["step"]), int(state["skipped"]), int(toy.find_moments(state).count)
+    counts = int(state["step"]), int(state["skipped"]), int(tiny.find_moments(state).count)
     assert counts == (3, 2, 1)
 
 
@@ -104,10 +104,10 @@ def test_learning_rate_and_decay_act_as_they_say():
     ("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")]
 )
 def test_masks_are_threefry_whatever_draws_dropout(prng, short):
-    config = toy.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
-    state = jax.eval_shape(lambda seed: init_state(config, toy.VOCAB, seed), np.uint32(0))
-    update = make_update(config, toy.SPECIAL, toy.VOCAB)
-    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), compute_inputs(config, 0)))
+    config = tiny.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
+    state = jax.eval_shape(lambda seed: init_state(config, tiny.VOCAB, seed), np.uint32(0))
+    update = make_update(config, tiny.SPECIAL, tiny.VOCAB)
+    traced = str(jax.make_jaxpr(update)(state, tiny.batch(2, 24), compute_inputs(config, 0)))
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
 
 
@@ -116,7 +116,7 @@ def test_dropout_differs_by_step_and_by_device():
     batch = make_batches(config, 1)[0]
     (first, second), state = advance(config, [batch, batch], devices=1)
     assert first["mlm_loss"] != second["mlm_loss"]
-    update = make_update(config, toy.SPECIAL, toy.VOCAB, axis="data")  # as pmap calls it
+    update = make_update(config, tiny.SPECIAL, tiny.VOCAB, axis="data")  # as pmap calls it
     trace = jax.make_jaxpr(update, axis_env=[("data", 8)])
     assert "axis_index" in str(trace(state, batch, compute_inputs(config, 0)))
 
@@ -138,9 +138,9 @@ def test_every_config_builds_its_update(name):
     config = resolve(load_file(CONFIGS[name]))
     vocab = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda: init_state(config, vocab, np.uint32(0)))
-    shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
+    shapes = jax.eval_shape(lambda: tiny.batch(config.batch_size, config.sequence_length))
     shapes |= {"views": shapes["example_ids"]} if rates.count_views(config.masking) > 1 else {}
-    update, inputs = make_update(config, toy.SPECIAL, vocab), compute_inputs(config, 0)
+    update, inputs = make_update(config, tiny.SPECIAL, vocab), compute_inputs(config, 0)
     after, metrics = jax.eval_shape(update, state, shapes, inputs)
     assert after == state
     assert {f"{name}_loss" for name in inputs.weights} <= metrics.keys()

@@ -18,7 +18,7 @@ from bert_jax.reporting import run_report
 from bert_jax.system import trees
 from bert_jax.training import run as running
 from bert_jax.training.step import compute_inputs
-from tests import outcomes, texts, toy
+from tests import outcomes, texts, tiny
 from tests.texts import configure
 
 LOGGED = """loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction
@@ -98,8 +98,8 @@ def start(trained: Path, base: Path, **changes: Any) -> tuple[dict, dict, dict]:
     config = configure(base, init_from=str(trained), **changes)
     place = config.tokenizer.path or trained / "tokenizer"
     tokenizer = tokenizers.load_tokenizer(Path(place))
-    fresh = jax.device_put(toy.init(config, 5, tokenizer.size))
-    found = initial.start_from(config, fresh, toy.draw_from(fresh), tokenizer)
+    fresh = jax.device_put(tiny.init(config, 5, tokenizer.size))
+    found = initial.start_from(config, fresh, tiny.draw_from(fresh), tokenizer)
     old = runs.open_run(str(trained)).params
     return trees.flatten_tree(fresh), trees.flatten_tree(found), trees.flatten_tree(old)
 

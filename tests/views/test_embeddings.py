@@ -17,7 +17,7 @@ from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import draw_lengths, draw_positions
 from bert_jax.views.texts import Labelled
-from tests import toy
+from tests import tiny
 from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
 
@@ -122,8 +122,8 @@ def test_tables_are_those_of_the_model(golden):
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
 def test_positions_that_are_not_learned_are_named(golden, position):
-    model = toy.replace(golden.config.model, position=position, first_position=2)
-    _, text = draw_positions(toy.replace(golden, config=toy.replace(golden.config, model=model)))
+    model = tiny.replace(golden.config.model, position=position, first_position=2)
+    _, text = draw_positions(tiny.replace(golden, config=tiny.replace(golden.config, model=model)))
     assert ("24 of 24 rows" in text) == (position == "sinusoidal")
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 

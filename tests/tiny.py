@@ -135,7 +135,7 @@ def _apply(b, numbers, settings, slots):
 
 
 def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tuple[Batch, dict]:
-    """Masks a toy batch; the result as numpy."""
+    """Masks a tiny batch; the result as numpy."""
     length = b["tokens"].shape[1]
     names = ["count", "random_from", "overflow", "rounding"]  # what is not a traced number
     names += ["rate", "prediction_rate"] if "views" in b else []
