@@ -42,7 +42,21 @@ def test_masks_have_the_frozen_digests(name):
     assert differences(FROZEN["masks"][name], batch_rows.measure_masks(name)) == []
 
 
-@pytest.mark.parametrize("name", ["nsp", "words", "spans", "byte_pairs", "packed_documents"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nsp",
+        "sop",
+        "words",
+        "spans",
+        "pmi",
+        "frequency_weights",
+        "byte_pairs",
+        "packed_documents",
+        "packed_pairs",
+        "static_copies",
+    ],
+)
 def test_masks_spare_specials_and_are_nested_by_rate(name):
     """Special tokens are those that the tokenizer's files name; nothing else is left out."""
     row = batch_rows.SETTINGS[name]
