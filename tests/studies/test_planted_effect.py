@@ -27,7 +27,7 @@ def read_losses(workdir: Path) -> dict[str, list[float]]:
 
 @pytest.mark.slow
 def test_useless_rate_is_found_significantly_worse(tmp_path):
-    """All cells of three seeds are scored on the same examples and masks."""
+    """All cells of three seeds are scored on the same examples, with as many masks in each."""
     base, workdir = texts.config_file(tmp_path), tmp_path / "study"
     words = ["study", "sweep", f"--config={base}", f"--workdir={workdir}", "--seeds=3", "--jobs=1"]
     words += ["--axis", f"optim.learning_rate={','.join(RATES)}", "--config.steps=60"]
