@@ -87,28 +87,8 @@ def write_card(
     config = run.config
     source = run.meta.get("foreign", config.init_from)
     base = _find_on_hub(source)
-    facts = {
-        "title": base or Path(source).name,
-        "origin": f"Converted by bert_jax from `{base or Path(source).name}`.",
-        "learned": f"The card of `{base or Path(source).name}` says.",
-        "seed": "",
-        "code": "",
-        "evaluation": NONE,
-        "config": "",
-    }
-    datasets: list[str] = []
-    if "foreign" not in run.meta:
-        corpora = _list_corpora(config)
-        datasets = sorted(name for kind, name in corpora if kind == "hub")
-        facts = {
-            "title": run.folder.resolve().name,
-            "origin": _state_training(run, base or Path(source).name),
-            "learned": _state_data(config, corpora),
-            "seed": "- It is one run with one seed; another seed gives other numbers.\n",
-            "code": " The code that trained it is Apache-2.0.",
-            "evaluation": _state_evaluation(run),
-            "config": _state_config(config),
-        }
+    corpora = [] if "foreign" in run.meta else _list_corpora(config)
+    facts = _state_facts(run, base or Path(source).name, corpora)
     if repository:
         facts["title"] = repository.rpartition("/")[2]
     data = ModelCardData(
@@ -116,7 +96,7 @@ def write_card(
         pipeline_tag=pipeline,
         license=licence or "unknown",
         base_model=base or None,
-        datasets=datasets or None,
+        datasets=sorted(name for kind, name in corpora if kind == "hub") or None,
         tags=[family.model_type, "jax", "sentence-transformers"],
     )
     labels = [label for head in config.objectives.values() for label in head.labels]
@@ -136,6 +116,34 @@ def write_card(
         limits=f"- It answers with one of {', '.join(labels)}, always.\n" if labels else "",
         licence=f"`{licence}`, as its author says." if licence else "Its author has stated none.",
     )
+
+
+def _state_facts(
+    run: runs.TrainedModel, origin: str, corpora: list[tuple[str, str]]
+) -> dict[str, str]:
+    """Return the facts that differ between a run of ours and a model that others trained.
+
+    `origin` names the model that others trained, or that the run began from.
+    """
+    if "foreign" in run.meta:
+        return {
+            "title": origin,
+            "origin": f"Converted by bert_jax from `{origin}`.",
+            "learned": f"The card of `{origin}` says.",
+            "seed": "",
+            "code": "",
+            "evaluation": NONE,
+            "config": "",
+        }
+    return {
+        "title": run.folder.resolve().name,
+        "origin": _state_training(run, origin),
+        "learned": _state_data(run.config, corpora),
+        "seed": "- It is one run with one seed; another seed gives other numbers.\n",
+        "code": " The code that trained it is Apache-2.0.",
+        "evaluation": _state_evaluation(run),
+        "config": _state_config(run.config),
+    }
 
 
 def _find_on_hub(source: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bert_jax import objectives
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
@@ -30,7 +31,7 @@ State = dict[str, Any]
 Update = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 
-def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
+def init_state(config: knobs.Config, vocab_size: int, seed: Array) -> State:
     """Initialise the state of one run from the seed and the config."""
     return begin_state(config, network.init_params(config, vocab_size, seed))
 
@@ -64,6 +65,7 @@ def make_update(
     """
     model = network.build_network(config, vocab_size, train=True)
     active = objectives.configure(config.objectives)
+    parts = config.optim.accumulation
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
         objectives.choose_corruption(active),
@@ -86,19 +88,16 @@ def make_update(
         # causal_lm. They are counted over all devices, and before the split into microbatches: all
         # divide by the same numbers. Each counted name has a metric NAME_loss.
         counts = sum_over_devices(objectives.count_targets(active, masked))
-
         key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
-        def compute_loss(
-            params: Any, part: Batch, part_key: jax.Array
-        ) -> tuple[jax.Array, Metrics]:
+        def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
             # No gradient of a frozen parameter is computed, or counted in the norm. Weight decay
             # and earlier moments would still move the parameter, but the optimizer prevents it.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
-            outputs = network.compute_outputs(model, params, part, dropout=part_key)
+            outputs = network.compute_outputs(model, params, part, dropout=dropout)
             part_metrics: Metrics = {}
             for name, objective in active.items():
                 part_metrics |= objective.loss(outputs[name], part)
@@ -111,9 +110,7 @@ def make_update(
             return loss, part_metrics
 
         (loss, metrics), grads = sum_over_devices(
-            accumulate_gradients(
-                compute_loss, state["params"], masked, key, config.optim.accumulation
-            )
+            accumulate_gradients(compute_loss, state["params"], masked, key, parts)
         )
         state, norm = apply_gradient(config.optim, state, grads, inputs)
         one = jnp.ones(())
@@ -128,9 +125,7 @@ def make_update(
     return update
 
 
-def make_dropout_key(
-    settings: knobs.Parallel, seed: Any, index: jax.Array, axis: str | None
-) -> jax.Array:
+def make_dropout_key(settings: knobs.Parallel, seed: Any, index: Array, axis: str | None) -> Array:
     """Make the random key for the dropout of the update with a 0-based index.
 
     Under pmap each device has a key of its own, and draws the bits of its rows. Under jit the bits
@@ -142,8 +137,8 @@ def make_dropout_key(
 
 
 def accumulate_gradients(
-    compute_loss: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
-) -> tuple[tuple[jax.Array, Metrics], Any]:
+    compute_loss: Callable, params: Any, batch: Batch, key: Array, parts: int
+) -> tuple[tuple[Array, Metrics], Any]:
     """Sum loss, metrics and gradients over `parts` microbatches, computed one after the other.
 
     `compute_loss` returns the loss and the metrics of (parameters, microbatch, key).
@@ -161,7 +156,7 @@ def accumulate_gradients(
     shapes = jax.eval_shape(gradient, params, first, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-    def add(total: Any, item: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+    def add(total: Any, item: tuple[Array, Batch]) -> tuple[Any, None]:
         index, part = item
         summand = gradient(params, part, jax.random.fold_in(key, index))
         return jax.tree.map(jnp.add, total, summand), None
@@ -171,7 +166,7 @@ def accumulate_gradients(
 
 def apply_gradient(
     settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
-) -> tuple[State, jax.Array]:
+) -> tuple[State, Array]:
     """Clip a gradient and update the state; return the state and the norm before clipping.
 
     If the gradient is not finite, parameters and moments stay as they were, and the update is
