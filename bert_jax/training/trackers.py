@@ -1,6 +1,6 @@
 """Trackers, which get the metrics of a run too: TensorBoard, Weights & Biases, MLflow.
 
-Each tracker uses its own library, which sends data in the background. A tracker that fails gives
+Each tracker uses its own library, and data are sent in the background. A tracker that fails gives
 one warning, and the run goes on without it. metrics.jsonl has all metrics in any case.
 
 To add a tracker, write a class and a row of `CLASSES` here. In config/knobs.py, add a row
@@ -14,7 +14,8 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from bert_jax.system import disk, extras, jsons
 logger = logging.getLogger(__name__)
 
 RECORD = "trackers.json"  # in the folder of a run: {name: id of its tracked run}
+LONGEST_WAIT = 60.0  # seconds at the end of a run, for a slow server
 PROJECT = "bert_jax"  # unless a tracker's own environment variables name another
 
 
@@ -99,7 +101,11 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where it is."""
+    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where it is.
+
+    A thread sends the metrics, so that a slow server delays no update. The library's own thread
+    would only log an error, and not raise it here.
+    """
 
     def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else it tries for minutes
@@ -107,37 +113,43 @@ class MLflow:
 
         self._mlflow = mlflow
         self._client = mlflow.MlflowClient()
+        self._thread = futures.ThreadPoolExecutor(1)
+        self._sent: list[futures.Future] = []
         self.run = run
-        self._sent: list[Any] = []  # what the library sends in the background
         if not run:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             experiment = mlflow.set_experiment(name).experiment_id
             made = self._client.create_run(experiment, run_name=workdir.resolve().name)
             self.run = made.info.run_id
             for knob, value in flatten(dict(config)).items():
-                text = str(value)[:500]
-                self._sent.append(self._client.log_param(self.run, knob, text, synchronous=False))
+                self._send(self._client.log_param, self.run, knob, str(value)[:500])
         self._client.update_run(self.run, status="RUNNING")
         logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Log the metrics of a step, under names with only the characters that MLflow allows."""
         named = {re.sub(r"[^\w. /-]", "_", name): value for name, value in values.items()}
-        self._wait()
-        sent = self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
-        self._sent = [sent]
+        self._check_sent()
+        self._send(self._mlflow.log_metrics, named, step=step, run_id=self.run)
 
     def close(self, finished: bool) -> None:
         """Send what is left; mark the run as FINISHED, or as KILLED if training did not end."""
         try:
-            self._wait()
+            futures.wait(self._sent, timeout=LONGEST_WAIT)
+            self._check_sent()
         finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
             self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
 
-    def _wait(self) -> None:
-        """Wait until the last step is sent, which it mostly is; raise the error if it failed."""
-        for sent in self._sent:
-            sent.wait()
+    def _send(self, request: Callable, *arguments: Any, **named: Any) -> None:
+        self._sent.append(self._thread.submit(request, *arguments, **named))
+
+    def _check_sent(self) -> None:
+        """Forget the requests that are done; raise the error of the first one that failed."""
+        done = [sent for sent in self._sent if sent.done()]
+        self._sent = [sent for sent in self._sent if sent not in done]
+        for sent in done:
+            sent.result()
 
 
 CLASSES: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
