@@ -28,6 +28,7 @@ from bert_jax.studies import (
     results,
     reuse,
     sameness,
+    trunks,
 )
 from bert_jax.studies.engines import local
 from bert_jax.studies.folder import StudyFolder
@@ -148,17 +149,17 @@ def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
 def _drop_absent_trunk(
     place: StudyFolder, cell: Cell, todo: Set[str], finished: Mapping[str, Path]
 ) -> Cell:
-    """Return a cell without its trunk if it has to train by itself.
+    """Return a cell without its trunk if the cell trains by itself, or was trained so.
 
-    So does a cell of `todo` that has not begun as a branch, and whose trunk neither is in `todo`
-    nor has a checkpoint at the fork.
+    A cell from tables keeps its trunk, because tables do not tell how the cell was trained.
     """
-    trunk, _, step = cell.trunk.rpartition("@")
-    folder = finished.get(trunk, place.cell(trunk))
-    begun = files.read_json(place.cell(cell.id) / "config.json", dict[str, Any]) or {}
-    branched = str(begun.get("branch_from", "")).endswith(f"@{step}")
-    branches = branched or trunk in todo or (folder / "checkpoints" / step).is_dir()
-    return cell if branches or cell.id not in todo else dataclasses.replace(cell, trunk="")
+    trunk = cell.trunk.rpartition("@")[0]
+    folder = finished.get(cell.id, place.cell(cell.id))
+    before = finished.get(trunk, place.cell(trunk))
+    in_tables = folder.name != cell.id
+    if in_tables or trunks.is_branch(cell, folder, before, coming=trunk in todo):
+        return cell
+    return dataclasses.replace(cell, trunk="")
 
 
 def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:

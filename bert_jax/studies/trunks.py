@@ -10,9 +10,13 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.config.costs import flops_per_step
 from bert_jax.errors import ConfigError
+from bert_jax.studies import files
 from bert_jax.studies.identity import list_trained_knobs
 from bert_jax.studies.spec import Cell
 
@@ -59,6 +63,26 @@ def count_stable(cell: Cell) -> int:
     if config.optim.schedule != "wsd" or config.epochs is not None:
         return 0
     return min(config.optim.stable_until(config.steps), config.steps)
+
+
+def is_branch(cell: Cell, folder: Path, trunk: Path, *, coming: bool = False) -> bool:
+    """Tell whether a cell continues its trunk; another cell trains by itself, from step 0.
+
+    A cell that has begun goes on as it began, which the config in its folder tells. A cell that has
+    not begun needs the checkpoint of its trunk at the fork.
+
+    Args:
+      cell: the cell.
+      folder: the cell's folder.
+      trunk: the folder of its trunk.
+      coming: whether the trunk is still to be trained, and will have the checkpoint.
+    """
+    if not cell.trunk:
+        return False
+    if list_steps(folder / "checkpoints") or (folder / "trained.json").exists():
+        begun = files.read_json(folder / "config.json", dict[str, Any]) or {}
+        return str(begun.get("branch_from", "")).endswith(f"@{cell.fork}")
+    return coming or (trunk / "checkpoints" / str(cell.fork)).is_dir()
 
 
 def count_flops(cell: Cell, step: int) -> float:

@@ -30,7 +30,7 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
-from bert_jax.studies import files, results
+from bert_jax.studies import files, results, trunks
 from bert_jax.studies.engines.base import (
     FAILED,
     FULL,
@@ -156,19 +156,11 @@ class Worker:
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
     def find_branch(self, cell: Cell) -> Config:
-        """Return the config to train a cell with: a branch of its trunk if the trunk has the step.
-
-        A cell that has begun goes on as it began, either as a branch or from step 0.
-        """
-        trunk, _, step = cell.trunk.rpartition("@")
-        branches = bool(trunk) and self._place.find_checkpoint(trunk, cell.fork) is not None
-        if trunk and self.list_saved(cell):
-            path = self._place.cell(cell.id) / "config.json"
-            before = files.read_json(path, dict[str, Any]) or {}
-            branches = str(before.get("branch_from", "")).endswith(f"@{step}")
-        if not branches:
+        """Return the config to train a cell with, as a branch of its trunk or from step 0."""
+        trunk = self._place.cell(cell.trunk.rpartition("@")[0])
+        if not trunks.is_branch(cell, self._place.cell(cell.id), trunk):
             return cell.config
-        return dataclasses.replace(cell.config, branch_from=f"{self._place.cell(trunk)}@{step}")
+        return dataclasses.replace(cell.config, branch_from=f"{trunk}@{cell.fork}")
 
     def train(self, cells: Sequence[Cell]) -> None:
         """Train cells together, and write for each how its training ended."""

@@ -120,21 +120,37 @@ def test_trunks_need_a_stable_phase():
     assert "wsd" in error.value.hint
 
 
-@pytest.mark.parametrize("before", ["", "trained", "branched"])
-def test_part_without_its_trunk_saves_nothing(tmp_path, capsys, before):
-    """The longer run goes on from the shorter one only if that was trained, or if it has begun."""
+@pytest.mark.parametrize(
+    ("begun", "config", "trunk_trained", "saves"),
+    [
+        ("", "", False, False),
+        ("", "{", False, False),  # cut off before its first checkpoint
+        ("", "", True, True),
+        ("checkpoints/20", '{"branch_from": "0@16"}', False, True),  # the checkpoint was removed
+        ("checkpoints/20", "{}", True, False),
+        ("trained.json", '{"branch_from": "0@16"}', False, True),
+        ("trained.json", "{}", True, False),
+    ],
+)
+def test_only_a_branch_saves_updates(tmp_path, capsys, begun, config, trunk_trained, saves):
+    """A cell that has begun goes on as it began; another cell needs its trunk."""
     study = make_branching()
     short, long = expand(study)
     place = StudyFolder(tmp_path / "w")
-    if before == "trained":
+    folder = place.cell(long.id)
+    folder.mkdir(parents=True)
+    if trunk_trained:
         (place.cell(short.id) / "checkpoints" / "16").mkdir(parents=True)
-    elif before == "branched":  # and the checkpoint was removed
-        place.cell(long.id).mkdir(parents=True)
-        (place.cell(long.id) / "config.json").write_text(f'{{"branch_from": "{long.trunk}"}}')
+    if config:
+        (folder / "config.json").write_text(config)
+    if begun == "trained.json":
+        place.write_trained(long.id, 40, 1.0, "done")
+    elif begun:
+        (folder / begun).mkdir(parents=True)
     flags = actions.Flags(dry_run=True, only=("budget=40 steps",))
     actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), place.workdir, flags)
     plan = capsys.readouterr().out
-    trunk = long.trunk if before else ""
-    flops = trunks.count_flops(dataclasses.replace(long, trunk=trunk), 40)
-    assert f"takes {flops:.1e} FLOPs" in plan
-    assert ("continue another cell" in plan) == bool(before)
+    left = dataclasses.replace(long, trunk=long.trunk if saves else "")
+    flops = trunks.count_flops(left, 40)
+    assert (f"takes {flops:.1e} FLOPs" in plan) == (begun != "trained.json")
+    assert ("continue another cell" in plan) == saves
