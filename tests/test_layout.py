@@ -200,7 +200,8 @@ def is_tested(module: str) -> bool:
     return imported or transcript.is_file() or any(file.endswith((*named,)) for file in TESTS)
 
 
-# Modules that no test file names or imports -> the file that tests each through another module.
+# Modules that no test file names or imports -> the file that tests each through another module,
+# which it imports.
 TESTED_BY = {
     "config.declare": "config/test_validation.py",
     "config.derived": "config/test_config.py",

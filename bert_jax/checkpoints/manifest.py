@@ -1,8 +1,8 @@
 """The saved steps of a run: what is in them, which of them are sound, and which is the best.
 
     20/params/ rest/ meta/   the parameters, the other arrays, plain JSON, all written by Orbax
-    20/manifest.json         size and sha256 of those files, the metric that ranks the step, and the
-                             entries of its JSON that evaluations after the save have changed
+    20/manifest.json         size and sha256 of those files, the metric that ranks the step, and
+                             entries of meta/ that evaluations after the save replace
 
 Each group of files, such as `params`, is verified separately: to read the parameters, only the
 files of `params` are hashed.
@@ -46,10 +46,10 @@ def write_manifest(folder: Path, step: int, metric: float | None) -> None:
     _write(folder, {"step": step, "metric": metric, "files": files})
 
 
-def write_evaluated(folder: Path, metric: float | None, changed: dict[str, Any]) -> None:
-    """Write what evaluations after the save of a step have changed into its manifest.
+def write_evaluations(folder: Path, metric: float | None, changed: dict[str, Any]) -> None:
+    """Add to the manifest of a step the results of evaluations that ran after its save.
 
-    These are the metric, unless it is None, and entries of the JSON record of the step.
+    These are the metric, unless it is None, and entries that replace those of the step's record.
     """
     manifest = {**read_manifest(folder), "changed": changed}
     if metric is not None:

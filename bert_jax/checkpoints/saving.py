@@ -84,11 +84,11 @@ class Checkpoints:
             self._step = restored[2]
         return restored
 
-    def write_evaluated(self, step: int, metric: float | None, changed: dict[str, Any]) -> None:
-        """Record evaluations that came after the save: see `manifest.write_evaluated`."""
+    def write_evaluations(self, step: int, metric: float | None, changed: dict[str, Any]) -> None:
+        """Record evaluations that came after the save: see `manifest.write_evaluations`."""
         self.wait()
         if jax.process_index() == 0:
-            manifest.write_evaluated(self.folder / str(step), metric, changed)
+            manifest.write_evaluations(self.folder / str(step), metric, changed)
 
     def wait(self) -> None:
         """Block until the last save is on the disk; raise its error if it failed."""

@@ -54,7 +54,7 @@ done against these, and nothing here measures them.
 {seed}{limits}
 ## Licence
 
-{licence}{code} Its data have terms of their own.
+{licence}{code} The training data have terms of their own.
 
 ## Held-out evaluation
 

@@ -30,7 +30,7 @@ from bert_jax.training.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-SKIPPED = ("skipped", "skipped_in_row")  # metrics that count over updates
+LAST = ("skipped", "skipped_in_row")  # counters, of which a line has the last value, not a mean
 
 
 class Run:
@@ -191,8 +191,7 @@ class Run:
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
-        for name in SKIPPED:
-            self.window.sums[name] = metrics[name]  # the last count, not a mean
+        self.window.sums |= {name: metrics[name] for name in LAST}
 
     def _check_learned(self, in_row: int, ids: np.ndarray, step: int) -> None:
         """Warn of an update that was skipped; raise a DivergedError after too many in a row."""
@@ -251,14 +250,14 @@ class Run:
             "seconds": self.writer.seconds,
             "clock": clock,
         }
-        metric, evaluated = self._describe_evaluated(step, owed)
+        metric, evaluated = self._describe_evaluations(step, owed)
         self.checkpoints.save(step, state, {**self._meta, **record, **evaluated}, metric)
 
-    def save_evaluated(self, step: int, owed: Sequence[str]) -> None:
+    def save_evaluations(self, step: int, owed: Sequence[str]) -> None:
         """Add evaluations of a step that is saved already; those in `owed` are still to be run."""
-        self.checkpoints.write_evaluated(step, *self._describe_evaluated(step, owed))
+        self.checkpoints.write_evaluations(step, *self._describe_evaluations(step, owed))
 
-    def _describe_evaluated(
+    def _describe_evaluations(
         self, step: int, owed: Sequence[str]
     ) -> tuple[float | None, dict[str, Any]]:
         """Return the metric that ranks a step, if any, and the record of the evaluations so far."""

@@ -133,7 +133,7 @@ class Runs:
             return
         left = self.run_evaluations(owed, state, step)
         for _, run in self.list_active():
-            run.save_evaluated(step, left)
+            run.save_evaluations(step, left)
         if left:
             self.raise_stopped(step)
 
