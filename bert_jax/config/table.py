@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bert_jax.config.declare import Traits, read_sentences
+from bert_jax.config.declare import Dropout, Positive, Share, Traits, read_sentences
 from bert_jax.config.knobs import Config, Eval, Objective
 from bert_jax.errors import ConfigError, suggest
 
@@ -66,6 +66,11 @@ class Knob:
         if self.choices:
             return str
         return getattr(self.item, "__origin__", self.item)
+
+    @property
+    def is_share(self) -> bool:
+        """True if the value is a share of something, such as a rate of masking or of dropout."""
+        return self.plain in (Share, Positive, Dropout)
 
     @property
     def choices(self) -> tuple[str, ...]:

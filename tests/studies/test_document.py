@@ -106,12 +106,21 @@ def test_report_says_why_it_has_no_best_values(tmp_path):
     assert "No best masking rate is fitted: a and b have equally many parameters." in page
 
 
-def test_learning_rate_has_no_best_share(tmp_path):
-    """Their best values would be written as 0 %."""
-    peaks = (axis("optim.learning_rate", (1e-4, 2e-4, 5e-4, 1e-3)),)
-    compared = (Comparison("optim.learning_rate", "0.0001", (LOSS,)),)
-    study = masking_rate(axes=peaks, comparisons=compared, evaluations=SUITE)
-    assert "best peak learning rate" not in render_markdown(compose(build_view(tmp_path, study)))
+@pytest.mark.parametrize(
+    ("knob", "share"),
+    [
+        ("optim.learning_rate", False),  # the best one would be written as 0 %
+        ("model.init_stddev", False),
+        ("objectives.mlm.weight", False),
+        ("optim.warmup_fraction", True),
+    ],
+)
+def test_only_a_share_has_a_best_value(tmp_path, knob, share):
+    varied = axis(knob, (0.01, 0.02, 0.03, 0.05))
+    compared = (Comparison(knob, "0.01", (LOSS,)),)
+    study = masking_rate(axes=(varied,), comparisons=compared, evaluations=SUITE)
+    page = render_markdown(compose(build_view(tmp_path, study)))
+    assert (f"he best {varied.words} is" in page) == share
 
 
 @pytest.mark.fault(18)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bert_jax.config.table import generalize, list_knobs
 from bert_jax.errors import ConfigError
 from bert_jax.reporting import palette
 from bert_jax.reporting.figures import Chart, Figure, Series
@@ -151,9 +152,9 @@ class Best:
 def fit_best_values(view: View, comparison: Comparison) -> list[Best]:
     """Fit the best values of a comparison's axis: once by the study's budget, once at equal FLOPs.
 
-    The list is empty if the axis does not consist of shares, or has too few values. It is also
-    empty if lower values of the first metric are not better. The fit at equal FLOPs needs several
-    budgets of another kind.
+    The list is empty if the axis is no knob whose values are shares, or has too few values. It is
+    also empty if lower values of the first metric are not better, or if runs of one size differ in
+    another axis. The fit at equal FLOPs needs several budgets of another kind.
     """
     axis, metrics = view.axis(comparison.axis), comparison.metrics
     if not _may_have_best(axis, metrics):
@@ -199,9 +200,10 @@ def _may_have_best(axis: Axis, metrics: Sequence[str]) -> bool:
 
     A learning rate is no share, although it is below 1.
     """
-    shares = axis.numeric and all(0 < value < 1 for value in axis.values)
-    shares &= not axis.name.startswith("optim.")
-    return shares and len(axis.values) >= VALUES and find_direction(next(iter(metrics), "")) < 0
+    knob = list_knobs().get(generalize(axis.name))
+    shares = knob is not None and knob.is_share and axis.numeric
+    inside = shares and all(0 < value < 1 for value in axis.values)
+    return inside and len(axis.values) >= VALUES and find_direction(next(iter(metrics), "")) < 0
 
 
 def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
