@@ -1,6 +1,5 @@
 """The pages of `bert-jax inspect`, which show the inside of a model: a row of PAGES for each."""
 
-import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +14,28 @@ class Page(NamedTuple):
 
     does: str
     takes: tuple[str, ...]
-    reader: str  # MODULE:NAME of the class that reads and encodes texts
-    maker: str  # MODULE:NAME of the function from such a reader, rows and flags to HTML
+    # Imports the class that reads and encodes texts, and the function from such a reader, rows and
+    # flags to HTML.
+    find_maker: "Callable[[], tuple[type[OfText], Callable[..., str]]]"
 
-    def find_maker(self) -> "tuple[type[OfText], Callable[..., str]]":
-        """Import the reader and the maker of the page."""
-        return pkgutil.resolve_name(self.reader), pkgutil.resolve_name(self.maker)
+
+def _find_attention() -> "tuple[type[OfText], Callable[..., str]]":
+    from bert_jax.views import attention, texts
+
+    return texts.Texts, attention.make_attention_page
+
+
+def _find_embeddings() -> "tuple[type[OfText], Callable[..., str]]":
+    from bert_jax.views import embeddings, texts
+
+    return texts.Labelled, embeddings.make_embeddings_page
+
+
+def _find_generation() -> "tuple[type[OfText], Callable[..., str]]":
+    from bert_jax.predictors import base
+    from bert_jax.views import generation
+
+    return base.OfText, generation.make_generation_page
 
 
 PAGES = {
@@ -31,20 +46,17 @@ PAGES = {
             "He went out.<tab>It rained.",
             '{"text": "He went out.", "text_pair": "It rained."}',
         ),
-        "bert_jax.views.texts:Texts",
-        "bert_jax.views.attention:make_attention_page",
+        _find_attention,
     ),
     "embeddings": Page(
         "show a map of three or more texts, coloured by label, or of their words, and the "
         "neighbours of each",
         (TEXT, f'{{"text": "{TEXT}", "label": "files"}}'),
-        "bert_jax.views.texts:Labelled",
-        "bert_jax.views.embeddings:make_embeddings_page",
+        _find_embeddings,
     ),
     "generation": Page(
         "play the rounds in which a masked model fills the masks of a text, or masks behind it",
         ("The name of the [MASK] to be read.", '{"text": "Return a list"}'),
-        "bert_jax.predictors.base:OfText",
-        "bert_jax.views.generation:make_generation_page",
+        _find_generation,
     ),
 }
