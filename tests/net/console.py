@@ -46,7 +46,9 @@ VARYING = (
     (r"(?<![\w.])-?\d+\.\d{3,}(e[+-]?\d+)?\b|(?<![\w.])-?\d+(\.\d+)?e-\d+\b", "<number>"),
 )
 # Progress that a slow machine prints more often: none, the first line, the last line of a block.
-RUNNING = re.compile(r"! [\w ,]*\b(?:running|waiting)\b[\w ,]* of \d+ cells.*")
+RUNNING = re.compile(
+    r"! (?:[\w ,]* of \d+ cells; about .* left|[\w ,]*\d+ running\b.* of \d+ cells.*)"
+)
 TRAINING = re.compile(r"! step \d+/\d+  loss .*")
 COUNTING = re.compile(r"! .* (\d+)/(\d+)")
 
