@@ -2,7 +2,7 @@
 
     bert-jax train --config=configs/tiny.py --workdir=runs/demo
 
-Takes under five minutes on two cores, preparing the corpus included. Held-out MLM loss ends 2.1
+Takes under five minutes on two cores, preparing the corpus included. Held-out MLM loss ends about 2
 nats below the unigram, and NSP accuracy well above the share of the larger class.
 """
 
@@ -22,7 +22,7 @@ def get_config():
     # At full weight two layers learn NSP first and the words only much later.
     config.objectives.nsp.weight = 0.1
     # Of 64 places such a model learns only after 1,000 updates or more which is beside which, and
-    # when is chance; of 32 it does within 500, with every seed tried. So rows are short, and twice
+    # when is chance; of 32 it does within 500 to 1,000. So rows are short, and twice
     # as many.
     config.steps = 2_800
     config.batch_size = 64
