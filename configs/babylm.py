@@ -39,11 +39,12 @@ TRACKS = {  # folder of the text, size of the model, pieces, millions of words a
 
 
 def get_config(arg="strict-small"):
-    track, path, size = (*arg.split(","), "", "")[:3]
+    track, path, size, rest = (*arg.split(",", 3), "", "", "")[:4]
     need(track in TRACKS, f"no track {track!r}", suggest(track, TRACKS))
     folder, usual, pieces, millions = TRACKS[track]
     size = size or usual
     need(size in SIZES, f"no size {size!r}", suggest(size, SIZES))
+    need(not rest, f"no argument {rest!r} after the size", "TRACK,FOLDER,SIZE")
     config = default()
     config.corpus.source = "files"
     config.corpus.path = path or folder

@@ -4,8 +4,6 @@ A row is a model and the words of a command line, without its --model and --inpu
 runs/NAME is a training row of `rows.py`, trained first: no Hugging Face folder can hold it.
 """
 
-import contextlib
-import io
 import json
 import tempfile
 from pathlib import Path
@@ -14,9 +12,8 @@ from typing import Any
 import numpy as np
 
 import bert_jax
-from bert_jax.cli import execute
 from tests.net.rows import MODELS, command
-from tests.net.train_rows import write_folder
+from tests.net.train_rows import print_here, run_command, write_folder
 
 TEXTS = ("the cat sees [MASK] small dog.", "every guest hears the quiet river near the sea.")
 LONG = "the young baker follows the last train by night. " * 12
@@ -111,14 +108,6 @@ def write_questions(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def run_command(words: list[str]) -> tuple[int, str, str]:
-    """Run a command here; return its exit code and what it prints."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = execute(words)
-    return code, out.getvalue(), err.getvalue()
-
-
 def as_json(value: Any) -> Any:
     """Return a value as it is after it was written as JSON and read."""
     return json.loads(json.dumps(value))
@@ -130,8 +119,7 @@ def find_model(name: str) -> str:
         return f"models/{name}"
     if not Path(name).exists():
         row = name.removeprefix("runs/")
-        code, _, said = run_command([*command(row, name), *TRAINED[row]])
-        assert code == 0, said
+        print_here([*command(row, name), *TRAINED[row]])
     return name
 
 
@@ -147,9 +135,7 @@ def make_command(name: str) -> list[str]:
 def ask(name: str) -> Any:
     """Return the answer to a question, asked in the folder of `write_questions`."""
     words = make_command(name)
-    code, out, err = run_command(words)
-    assert code == 0, err
-    return read_answer(words, out)
+    return read_answer(words, print_here(words))
 
 
 def read_answer(words: list[str], out: str) -> Any:
@@ -199,8 +185,7 @@ def exchange(path: str, folder: Path) -> dict[str, Any]:
         ["import", f"--model={first}", f"--output={run}"],
         ["export", f"--checkpoint={run}", f"--output={second}"],
     ):
-        code, _, err = run_command(words)
-        assert code == 0, err
+        print_here(words)
     weights = [Path(place, "model.safetensors").read_bytes() for place in (first, second)]
     assert weights[0] == weights[1]
     return {

@@ -5,16 +5,11 @@ array by array. The masks of each setting of text are hashed at the rates of `RA
 `PLAIN` also by every other rule that chooses, replaces or rounds.
 """
 
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 
 from bert_jax.config import load_file, override
 from tests.net import inside
 from tests.net.rows import ROWS, Row
-from tests.net.train_rows import write_folder
 
 BATCHES = 20
 SIZE = 8  # rows of a batch, and of those that are corrupted at once
@@ -72,14 +67,6 @@ RULES: dict[str, Row] = {  # of the masks of PLAIN
     "cosine_high": ROWS["cosine_high"],
 }
 RULES = {name: Row(ALONE | row.knobs) for name, row in RULES.items()}
-
-
-@contextlib.contextmanager
-def inputs(folder: Path) -> Iterator[None]:
-    """Write what the settings read into a new folder, and work there."""
-    write_folder(folder)
-    with contextlib.chdir(folder):
-        yield
 
 
 def open_row(row: Row, **more: object) -> inside.Stream:

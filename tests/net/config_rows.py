@@ -9,15 +9,12 @@ import functools
 import io
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import bert_jax
-from bert_jax.cli import execute
 from bert_jax.config import load_file
 from tests import texts
-from tests.net.train_rows import ROOT, write_folder
+from tests.net.train_rows import ROOT, print_here
 
 Knobs = dict[str, Any]
 ABSENT = "(absent)"  # of a section, such as an objective that is not trained
@@ -58,14 +55,6 @@ TABLES = tuple(name for name in STUDIES if not name.endswith(":cpu"))  # whose t
 UNSTABLE = ("cell", "goes on from", "group")
 
 
-@contextlib.contextmanager
-def inputs(folder: Path) -> Iterator[None]:
-    """Write what the configs read into a new folder, and work there."""
-    write_folder(folder)
-    with contextlib.chdir(folder):
-        yield
-
-
 def measure(name: str) -> Knobs:
     """Return the knobs of the default config, of a file in configs/, or of a recipe."""
     if name == "default":
@@ -99,7 +88,7 @@ def measure_study(name: str) -> Knobs:
 def measure_cells(name: str) -> dict[str, str]:
     """Return the seeds of the cells of STUDY:SCALE by their labels, steps and tokens."""
     words = ["study", "run", f"checkout/experiments/{name}", "--workdir=w", "--dry-run"]
-    head, *lines = _printed(words).split("\n\n")[0].splitlines()
+    head, *lines = print_here(words).split("\n\n")[0].splitlines()
     starts = [match.start() for match in re.finditer(r"(?:^|(?<=  ))\S", head)]
     columns = [slice(*ends) for ends in zip(starts, [*starts[1:], None], strict=True)]
     names = [head[column].strip() for column in columns]
@@ -122,7 +111,7 @@ def _resolved(name: str) -> Knobs:
     """Return the knobs that a dry run of `bert-jax train` prints."""
     words = ["train", f"--config=checkout/configs/{name}", "--workdir=w", "--dry-run"]
     with texts.one_device() if name in ONE_DEVICE else contextlib.nullcontext():
-        return _json(_printed(words))
+        return _json(print_here(words))
 
 
 def _run_dry(tree: Any) -> Knobs:
@@ -131,15 +120,6 @@ def _run_dry(tree: Any) -> Knobs:
     with contextlib.redirect_stdout(printed):
         bert_jax.run(tree, "w", dry_run=True)
     return _json(printed.getvalue())
-
-
-def _printed(words: list[str]) -> str:
-    """Return what a command prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = execute(words)
-    assert code == 0, f"{' '.join(words)} ended with exit code {code}"
-    return printed.getvalue()
 
 
 def _json(printed: str) -> Knobs:

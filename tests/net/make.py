@@ -14,17 +14,7 @@ from typing import Any
 
 from tests.net import answer_rows, batch_rows, config_rows, golden, prepare_rows, report_rows
 from tests.net.rows import ROWS
-from tests.net.train_rows import train, write_folder
-
-DIGITS = 8  # of a number, significant
-
-
-def shorten(numbers: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Return the numbers with as many digits as a comparison needs."""
-    return {
-        name: [value if value is None else float(f"{value:.{DIGITS}g}") for value in numbers[name]]
-        for name in sorted(numbers)
-    }
+from tests.net.train_rows import inputs, train, write_folder
 
 
 def make_training(names: list[str]) -> None:
@@ -33,9 +23,9 @@ def make_training(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder))
         found = train(Path(folder), chosen, users_flags=True)
-        numbers = {name: shorten(found[name].read_numbers()) for name in chosen}
+        numbers = {name: dict(sorted(found[name].read_numbers().items())) for name in chosen}
     frozen = golden.read("training") if names else {}
-    frozen |= numbers
+    frozen |= answer_rows.shorten(numbers)
     golden.write("training", {name: frozen[name] for name in ROWS if name in frozen})
 
 
@@ -45,7 +35,7 @@ def make_batches(names: list[str]) -> None:
         "batches": (batch_rows.measure_batches, list(batch_rows.SETTINGS)),
         "masks": (batch_rows.measure_masks, [*batch_rows.MASKED, *batch_rows.RULES]),
     }
-    with tempfile.TemporaryDirectory() as folder, batch_rows.inputs(Path(folder) / "inputs"):
+    with tempfile.TemporaryDirectory() as folder, inputs(Path(folder) / "inputs"):
         for part, (measure_row, known) in measured.items():
             freeze_rows(part, known, names, measure_row)
 
@@ -58,7 +48,7 @@ def make_preparation(names: list[str]) -> None:
 
 def make_configs(names: list[str]) -> None:
     """Freeze the knobs of configs and studies, and the cells of studies."""
-    with tempfile.TemporaryDirectory() as folder, config_rows.inputs(Path(folder) / "inputs"):
+    with tempfile.TemporaryDirectory() as folder, inputs(Path(folder) / "inputs"):
         freeze_rows("configs", list(config_rows.CONFIGS), names, config_rows.measure)
         freeze_rows("studies", list(config_rows.STUDIES), names, config_rows.measure_study)
         freeze_rows("cells", list(config_rows.TABLES), names, config_rows.measure_cells)

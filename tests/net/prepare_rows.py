@@ -10,7 +10,6 @@ tokens) and `document_ends.npy` (places in the sentence ends), the vocabulary an
 import contextlib
 import gzip
 import hashlib
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,8 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from bert_jax.cli import execute
-from tests.net.train_rows import write_folder
+from tests.net import train_rows
+from tests.net.train_rows import print_here
 
 ODD = (  # documents whose characters, sentences or lines are treated in some way
     "Naïve Ærøskøbing façade, Straße: ŁÓDŹ, İstanbul, Ǆ and ﬁn.\nZoë’s “quotes” — dashes… and ﬀ.",
@@ -81,22 +80,17 @@ ROWS |= {
 @contextlib.contextmanager
 def inputs(folder: Path) -> Iterator[None]:
     """Write what the rows read into a new folder, and work there."""
-    write_folder(folder)
-    write_texts(folder)
-    other = [{"body": text, "text": "not this"} for text in ODD]
-    (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
-    with contextlib.chdir(folder):
+    with train_rows.inputs(folder):
+        write_texts(folder)
+        other = [{"body": text, "text": "not this"} for text in ODD]
+        (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
         yield
 
 
 def measure(name: str) -> Digests:
     """Prepare a row by the command, and return the digests of what it wrote."""
     words = ["prepare", "--config=base.py", *(f"--config.{k}={v}" for k, v in ROWS[name].items())]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = execute(words)
-    assert code == 0, f"{' '.join(words)} ended with exit code {code}"
-    return read_digests(Path(printed.getvalue().splitlines()[-1]))
+    return read_digests(Path(print_here(words).splitlines()[-1]))
 
 
 def read_digests(folder: Path) -> Digests:

@@ -6,9 +6,7 @@ significant. Of the text under a heading of the summary, the numbers are kept in
 size, and how often each verdict is given. Figures are left out.
 """
 
-import contextlib
 import csv
-import io
 import json
 import re
 import shutil
@@ -16,8 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from bert_jax.cli import execute
-from tests.net.train_rows import ROOT
+from tests.net.train_rows import ROOT, print_here
 
 PAGES = ("masking_laws", "pretrain_mini", "best_rate")  # whose cells are kept in records
 SUMMARIES = ("schedule", "masking_rate", "corruption_vs_prediction", "next_sentence")  # in tables
@@ -25,6 +22,15 @@ STUDIES = (*PAGES, *SUMMARIES)
 QUICK = ("masking_laws", "pretrain_mini")  # the others take 3 to 12 seconds each
 VERDICTS = ("not replicated", "replicated", "underpowered")
 OF_A_RUN = ("Conditions", "State and cost", "Cost", "Origin", "Config", "Notes", "How to read this")
+SKIPPED = ("svg", "script", "style", "title")
+BEGINS = {
+    "table": "\n",
+    "tr": "\n|",
+    "b": "**",
+    "strong": "**",
+}  # element -> what it is in Markdown
+BEGINS |= dict.fromkeys(("h1", "h2", "h3"), "\n# ")
+ENDS = {"td": " |", "th": " |", "table": "\n\n"} | dict.fromkeys(("h1", "h2", "h3"), "\n")
 NUMBER = re.compile(r"(?<![\w.,])([+\-\u2212]?)(\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)")
 Numbers = dict[str, Any]
 
@@ -38,9 +44,7 @@ def write_report(name: str, folder: Path) -> Path:
         place,
         ignore=shutil.ignore_patterns("*.png", "summary.md", "differences.csv", "*.html"),
     )
-    with contextlib.redirect_stdout(io.StringIO()):
-        code = execute(["study", "report", f"--workdir={place}"])
-    assert code == 0, f"the report of {name} ended with exit code {code}"
+    print_here(["study", "report", f"--workdir={place}"])
     return place
 
 
@@ -49,9 +53,8 @@ def measure(name: str, folder: Path) -> Numbers:
     place = write_report(name, folder)
     found = read_summary((place / "summary.md").read_text(encoding="utf-8"))
     if name in PAGES:
-        page = Page()
-        page.feed((place / "report.html").read_text(encoding="utf-8"))
-        found |= {f"page, {name}": numbers for name, numbers in page.numbers().items()}
+        page = read_page((place / "report.html").read_text(encoding="utf-8"))
+        found |= {f"page, {name}": numbers for name, numbers in page.items()}
     return found
 
 
@@ -73,7 +76,7 @@ def read_summary(text: str) -> Numbers:
     """Return the numbers of summary.md."""
     sections = Sections()
     table = False
-    for line in text.splitlines():
+    for line in map(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("#"):
             sections.begin(line.strip("# "))
@@ -127,70 +130,48 @@ class Sections:
 
 
 class Page(HTMLParser):
-    """Numbers of the tables and the text of a page; figures and scripts are left out."""
+    """The headings, tables and text of a page as lines of Markdown, without figures and scripts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._sections = Sections()
+        self.text = ""
         self._skipped = 0  # elements around the text that are not read
-        self._parts: list[str] | None = None  # of the heading or cell that is being read
-        self._row: list[str] = []
-        self._head = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin an element."""
-        if tag in ("svg", "script", "style", "title"):
-            self._skipped += 1
-        elif tag in ("h1", "h2", "h3", "td", "th"):
-            self._parts = []
-        elif tag == "tr":
-            self._row = []
-        elif tag == "table":
-            self._head = True
-        elif tag in ("b", "strong") and self._parts is not None:
-            self._parts.append("**")
+        self._skipped += tag in SKIPPED
+        self.text += BEGINS.get(tag, "")
 
     def handle_endtag(self, tag: str) -> None:
         """End an element."""
-        text = " ".join("".join(self._parts or []).split())
-        if tag in ("svg", "script", "style", "title"):
-            self._skipped -= 1
-        elif tag in ("h1", "h2", "h3"):
-            self._sections.begin(text)
-            self._parts = None
-        elif tag in ("td", "th"):
-            self._row.append(text)
-            self._parts = None
-        elif tag == "tr" and self._row:
-            (self._sections.begin_table if self._head else self._sections.add_row)(self._row)
-            self._head = False
+        self._skipped -= tag in SKIPPED
+        self.text += ENDS.get(tag, "")
 
     def handle_data(self, data: str) -> None:
         """Read text."""
-        if self._skipped:
-            return
-        if self._parts is not None:
-            self._parts.append(data)
-        else:
-            self._sections.add_text(data)
+        if not self._skipped:
+            self.text += re.sub(r"\s+", " ", data)
 
-    def numbers(self) -> Numbers:
-        """Return rows by the first cells of head and row, and the decimals of the text, once each.
 
-        Where tables and paragraphs stand on the page does not matter.
-        """
-        rows: dict[str, list[Any]] = {}
-        decimals: set[float] = set()
-        for name, found in self._sections.numbers().items():
-            if name.endswith(": text"):
-                decimals |= {number for number in found["numbers"] if number % 1}
-                continue
-            head = name.rpartition(": ")[2].partition(" (")[0]
-            for label, cells in found.items():
-                rows.setdefault(f"{head}: {label.partition(' (')[0]}", []).append(cells)
-        for cells in rows.values():
-            cells.sort(key=json.dumps)
-        return rows | {"text": sorted(decimals)}
+def read_page(page: str) -> Numbers:
+    """Return rows by the first cells of head and row, and the decimals of the text, once each.
+
+    Where tables and paragraphs stand on the page does not matter.
+    """
+    reader = Page()
+    reader.feed(page)
+    rows: dict[str, list[Any]] = {}
+    decimals: set[float] = set()
+    for name, found in read_summary(reader.text).items():
+        if name.endswith(": text"):
+            decimals |= {number for number in found["numbers"] if number % 1}
+            continue
+        head = name.rpartition(": ")[2].partition(" (")[0]
+        for label, cells in found.items():
+            rows.setdefault(f"{head}: {label.partition(' (')[0]}", []).append(cells)
+    for cells in rows.values():
+        cells.sort(key=json.dumps)
+    return rows | {"text": sorted(decimals)}
 
 
 def _cell(text: str) -> list[Any]:

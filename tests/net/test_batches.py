@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.net import batch_rows, golden, inside
+from tests.net import batch_rows, golden, inside, train_rows
 
 FROZEN = {part: golden.read(part) for part in ("batches", "masks")}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def inputs(tmp_path_factory: pytest.TempPathFactory):
-    with batch_rows.inputs(tmp_path_factory.mktemp("batches") / "inputs"):
+    with train_rows.inputs(tmp_path_factory.mktemp("batches") / "inputs"):
         yield
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_jax.errors import ConfigError
-from tests.net import config_rows, golden
+from tests.net import config_rows, golden, train_rows
 
 FROZEN = {part: golden.read(part) for part in ("configs", "studies", "cells")}
 STUDIES = [
@@ -14,7 +14,7 @@ STUDIES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def inputs(tmp_path_factory: pytest.TempPathFactory):
-    with config_rows.inputs(tmp_path_factory.mktemp("configs") / "inputs"):
+    with train_rows.inputs(tmp_path_factory.mktemp("configs") / "inputs"):
         yield
 
 

@@ -1,9 +1,13 @@
-"""Train rows of the net, and read the numbers that they leave."""
+"""Run what the net asks for in a folder of inputs, train its rows, and read their numbers."""
 
+import contextlib
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_jax.cli import execute
 from tests.net.commands import ROOT, Result, make_environment, run_commands
 from tests.net.inputs import write_inputs
 from tests.net.rows import BASE, MODELS, command
@@ -19,6 +23,29 @@ def write_folder(folder: Path) -> None:
     write_inputs(folder, ROOT)
     (folder / "base.py").write_text(BASE)
     (folder / "models").symlink_to(MODELS)
+
+
+@contextlib.contextmanager
+def inputs(folder: Path) -> Iterator[None]:
+    """Write everything that the rows read into a new folder, and work there."""
+    write_folder(folder)
+    with contextlib.chdir(folder):
+        yield
+
+
+def run_command(words: list[str]) -> tuple[int, str, str]:
+    """Run a command here; return its exit code and what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = execute(words)
+    return code, out.getvalue(), err.getvalue()
+
+
+def print_here(words: list[str]) -> str:
+    """Run a command here that succeeds; return what it prints on standard output."""
+    code, out, err = run_command(words)
+    assert code == 0, f"{' '.join(words)} ended with exit code {code}: {err}"
+    return out
 
 
 class Trained(NamedTuple):
