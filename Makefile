@@ -11,7 +11,7 @@ SEED ?= $(shell date +%s)
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-16s %s\n", $$1, $$2}'
 
-venv: $(STAMP)  ## the environment, from requirements.lock; PYTHON=... chooses the interpreter
+venv: $(STAMP)  ## the environment, from requirements.lock; PYTHON=... chooses that of a new one
 
 # Made again when the lock or pyproject.toml changes. uv where it works, pip otherwise: the same hashes either way.
 $(STAMP): requirements.lock pyproject.toml
@@ -110,5 +110,5 @@ lock:  ## requirements.lock from pyproject.toml; holds hashes, no address and no
 	  --no-emit-index-url --no-emit-find-links -o requirements.lock
 
 clean:  ## everything made here except runs/
-	rm -rf $(VENV) $(VENV)-docs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site
+	rm -rf .venv .venv-* $(VENV) $(VENV)-docs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

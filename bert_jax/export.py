@@ -25,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
     public = "with --push: everybody may see a new repository"
     parser.add_argument("--public", action="store_true", help=public)
     states = "what the card states, by the hub's name of it, such as apache-2.0 (unknown)"
-    beside = "of a run of objective replaced: the generator, which is left out without this flag"
+    beside = "of a run of objective replaced: export the generator, not the discriminator"
     parser.add_argument("--generator", action="store_true", help=beside)
     parser.add_argument("--license", default=SUPPRESS, metavar="ID", type=_licence, help=states)
 

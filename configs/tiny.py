@@ -22,9 +22,9 @@ def get_config():
     # At full weight two layers learn NSP first and the words only much later.
     config.objectives.nsp.weight = 0.1
     # Of 64 places such a model learns only after 1,000 updates or more which is beside which, and
-    # when is chance; of 32 it does within 500 to 1,000. So rows are short, and twice as many.
-    config.steps = 2_800
-    config.batch_size = 64
+    # when is chance; of 32 it does within 500 to 1,000. So rows are short.
+    config.steps = 3_600
+    config.batch_size = 48
     config.sequence_length = 32
     config.optim.learning_rate = 2e-3
     config.optim.warmup_steps = 100

@@ -26,6 +26,7 @@ from bert_jax.system import disk, jsons, opening
 # .train is text as BabyLM's corpus has it.
 KINDS = {".txt": "txt", ".train": "txt", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 PACKED = (".gz", ".zst")
+READABLE = ".txt, .train, .jsonl, .json, each also .gz or .zst; or .parquet"
 BLANK = " \t\r\n\v\f"  # a line of these separates documents
 PART = 4 << 20  # characters of a document of a .txt file that are held at once
 ROWS = 64  # rows of a parquet file that are held at once
@@ -45,8 +46,7 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
     knob = f"config.corpus.path = {settings.path!r}"
     if settings.path and os.path.lexists(path) and not path.is_dir():
         if _kind_of(path) is None:
-            kinds = f"{', '.join(KINDS)}, each also .gz or .zst"
-            raise DataError(f"{path} is not a kind of file this reads", kinds)
+            raise DataError(f"{path} is not a kind of file this reads", READABLE)
         return [(path.name, path)], []
     root = path
     pattern = "**"  # without hidden files and folders
