@@ -366,11 +366,7 @@ def add_checkpoint_flag(parser: ArgumentParser) -> None:
 def add_output_flag(parser: ArgumentParser, what: str) -> None:
     """Add the flag --output, which names a new or empty folder."""
     parser.add_argument(
-        "--output",
-        type=read_path,
-        metavar="DIR",
-        required=True,
-        help=f"{what}; new, or empty",
+        "--output", type=read_path, metavar="DIR", required=True, help=f"{what}; new, or empty"
     )
 
 

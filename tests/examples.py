@@ -446,11 +446,6 @@ def welch(one: np.ndarray, two: np.ndarray) -> float:
     """The chance of means that differ at least so much, when the distributions do not."""
     if min(len(one), len(two)) < 2:
         return float(len(one) == len(two))
-    errors = [x.var(ddof=1) / len(x) for x in (one, two)]
-    difference = abs(one.mean() - two.mean())
-    if sum(errors) < 1e-24:
-        return float(difference < 1e-9)
-    freedom = sum(errors) ** 2 / sum(
-        e**2 / (len(x) - 1) for e, x in zip(errors, (one, two), strict=True)
-    )
-    return float(2 * stats.t.sf(difference / np.sqrt(sum(errors)), freedom))
+    if one.var() / len(one) + two.var() / len(two) < 1e-24:
+        return float(abs(one.mean() - two.mean()) < 1e-9)
+    return float(stats.ttest_ind(one, two, equal_var=False).pvalue)

@@ -25,7 +25,7 @@ MODERNBERT |= {
     "rope_parameters": {
         "full_attention": {"rope_type": "default", "rope_theta": 1600.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-    },
+    }
 }
 ELECTRA = SHARED | SIZES | {"embedding_size": 6, "hidden_act": "relu"}
 NEOBERT = SHARED | {"vocab_size": 20, "intermediate_size": 14, "max_length": 16, "norm_eps": 1e-5}

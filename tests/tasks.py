@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config import default, knobs, put
-from bert_jax.data.tokenizer import SPECIALS
+from bert_jax.data.engines import SPECIALS
 from tests import texts
 from tests.config.settings import set_and_resolve
 

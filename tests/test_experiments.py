@@ -87,8 +87,7 @@ def copy_tables(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SUMMARIES],
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SUMMARIES]
 )
 def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
     """Byte for byte in a checkout; neither the page nor figures are drawn, which takes longer."""

@@ -111,7 +111,7 @@ assert cli.execute(train + [f"--config.{knob}" for knob in knobs]) == 0
         '"mine": lambda place, jobs, options: "made",',
         """
 from bert_jax.studies import engines
-assert engines.make_engine("mine", None, 0, {}) == "made"
+assert engines.TABLE["mine"](None, 0, {}) == "made"
 """,
     ),
     Addition(

@@ -124,10 +124,7 @@ def as_a_user() -> dict[str, str]:
 
 
 def start(
-    *words: object,
-    devices: int = 1,
-    killed_at: str = "",
-    **variables: str,
+    *words: object, devices: int = 1, killed_at: str = "", **variables: str
 ) -> subprocess.Popen:
     """`bert-jax WORDS` as a process of its own.
 

@@ -104,8 +104,7 @@ CONDITIONS: dict[str, Condition] = {
         "a corpus or tokenizer.path", lambda c, _: not c.labelled or bool(c.tokenizer.path)
     ),
     "trained": Condition(
-        "a corpus without tokenizer.path",
-        lambda c, _: not c.labelled and not c.tokenizer.path,
+        "a corpus without tokenizer.path", lambda c, _: not c.labelled and not c.tokenizer.path
     ),
     "mlm": Condition("objective mlm", lambda c, _: "mlm" in c.heads),
     "random": Condition("random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0),

@@ -36,6 +36,7 @@ import numpy as np
 from bert_jax.config import knobs, table
 from bert_jax.data import docstrings, files, hub, tfds
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.engines import WORD_LENGTH
 from bert_jax.errors import DataError
 from bert_jax.system import jsons, machine, opening
 
@@ -190,7 +191,7 @@ def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
         if config.tokenizer.kind == "bpe":
             kind = vocabulary["kind"] = "bpe"
         else:
-            limit = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
+            limit = config.tokenizer.max_word_length or WORD_LENGTH
             vocabulary |= {"lowercase": config.tokenizer.lowercase, "max_word_length": limit}
     if kind == "wordpiece":  # so do the fingerprints in committed records
         libraries["unicode"] = unicodedata.unidata_version

@@ -37,10 +37,7 @@ def truncate_pair(
 
 
 def pad_rows(
-    special: Special,
-    texts: Sequence[Sequence[Sequence[int]]],
-    length: int,
-    size: int | None = None,
+    special: Special, texts: Sequence[Sequence[Sequence[int]]], length: int, size: int | None = None
 ) -> Batch:
     """Build one padded row for each text or pair.
 

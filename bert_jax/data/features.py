@@ -142,30 +142,26 @@ def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
     return scattered
 
 
+@dataclasses.dataclass
 class _Encoder:
     """Encodes examples to rows, and notes which examples lose text."""
 
-    def __init__(
-        self,
-        examples: Sequence[Example],
-        kind: str,
-        tokenizer: Tokenizer,
-        task: knobs.Task,
-        length: int,
-    ):
-        self.examples = examples
-        self.tokenizer = tokenizer
-        self.task = task
-        self.length = length
-        in_windows = kind in ("tag", "span")  # which can be answered for a part of a text
-        self.long = task.long
-        if task.long == "auto":
+    examples: Sequence[Example]
+    kind: str
+    tokenizer: Tokenizer
+    task: knobs.Task
+    length: int
+    rows: list[_Row] = dataclasses.field(default_factory=list)
+    cut: set[int] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        in_windows = self.kind in ("tag", "span")  # which can be answered for a part of a text
+        self.long = self.task.long
+        if self.long == "auto":
             self.long = "windows" if in_windows else "cut"
         if self.long == "windows" and not in_windows:
-            message = f"task.long = 'windows' has no meaning for {kind}"
+            message = f"task.long = 'windows' has no meaning for {self.kind}"
             raise ConfigError(message, "cut or refuse; windows are for tag, span")
-        self.rows: list[_Row] = []
-        self.cut: set[int] = set()
 
     def encode_texts(self) -> None:
         """Add one row for each text or pair, or for each question: its options side by side.

@@ -64,12 +64,7 @@ def is_paired(mode: str) -> bool:
 
 
 def plan_split(
-    split: Split,
-    mode: str,
-    settings: knobs.Examples,
-    sequence_length: int,
-    seed: int,
-    copy: int,
+    split: Split, mode: str, settings: knobs.Examples, sequence_length: int, seed: int, copy: int
 ) -> np.ndarray:
     """Return the examples of one copy of a split, in the order of its documents.
 

@@ -188,10 +188,7 @@ TASKS: dict[str, TaskRow] = {
         submission=Submission({"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}),
     ),
     "mnli10k": _row(
-        "classify",
-        NLI,
-        **MNLI,
-        files=_name_files("MNLI-10k/train.jsonl", "MNLI-10k/dev.jsonl"),
+        "classify", NLI, **MNLI, files=_name_files("MNLI-10k/train.jsonl", "MNLI-10k/dev.jsonl")
     ),
     "qnli": _glue("qnli", "QNLI", ENTAILMENT, text="question", text_pair="sentence"),
     "rte": _glue("rte", "RTE", ENTAILMENT, **SENTENCES),

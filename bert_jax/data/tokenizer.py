@@ -26,20 +26,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from bert_jax.batch import Special, TwoSeparators
-from bert_jax.data.engines import (
-    BERT,
-    PREFIX,
-    ROBERTA,
-    SPECIALS,
-    WORD_LENGTH,
-    State,
-    build_byte_level,
-    build_wordpiece,
-    find_continuations,
-    mark_specials,
-    name_rules,
-    splits_at_blanks,
-)
+from bert_jax.data import engines
 from bert_jax.errors import ConfigError, DataError, UserError
 from bert_jax.system import disk, jsons, opening
 
@@ -70,7 +57,7 @@ class Tokenizer:
     def __init__(
         self,
         engine: tokenizers.Tokenizer,
-        names: Sequence[str] = SPECIALS,
+        names: Sequence[str] = engines.SPECIALS,
         inputs: Sequence[str] = (),
     ):
         """Wrap a tokenizer of the `tokenizers` library.
@@ -80,7 +67,7 @@ class Tokenizer:
           names: the special tokens in the order of `Special`.
           inputs: the names of a model's inputs for transformers; () for the usual names.
         """
-        mark_specials(engine, names)
+        engines.mark_specials(engine, names)
         state = json.loads(engine.to_str())
         # An object, not a call, decides whether "[MASK]" is plain text: so there are two objects.
         self._engine = engine
@@ -101,10 +88,10 @@ class Tokenizer:
         self.has_words = self.kind != "wordlevel"
         # A word inside a text has this prefix, unless pieces hold no blanks.
         self.blank = "" if self.kind in ("wordpiece", "wordlevel") else " "
-        self.continuation = find_continuations(state, self.vocab)  # bool [V]
-        self.rules = name_rules(state, names, self.special.separators)
+        self.continuation = engines.find_continuations(state, self.vocab)  # bool [V]
+        self.rules = engines.name_rules(state, names, self.special.separators)
         # Whether a text has the ids of its words, each with its blank.
-        self.divides_at_blanks = self.rules in BERT or splits_at_blanks(state)
+        self.divides_at_blanks = self.rules in engines.BERT or engines.splits_at_blanks(state)
         self.hash = self._digest()
 
     @functools.cached_property
@@ -168,8 +155,8 @@ class Tokenizer:
         """Decode ids to text as people write it, for example without a blank before a comma."""
         text = ""
         if self.kind == "wordpiece":
-            text = " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
-            text = text.removeprefix(PREFIX)
+            text = " ".join(self.vocab[int(i)] for i in ids).replace(f" {engines.PREFIX}", "")
+            text = text.removeprefix(engines.PREFIX)
             for pattern, replacement in SPACING.items():
                 text = pattern.sub(replacement, text)
             return text
@@ -184,7 +171,7 @@ class Tokenizer:
         """Write files for `load_tokenizer` and transformers' AutoTokenizer; return their names."""
         names = {f"{role}_token": self.vocab[i] for role, i in self.special._asdict().items()}
         types = ["token_type_ids"] if self.special.separators == 1 else []
-        config: State = {
+        config: engines.State = {
             "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it stands
             "model_input_names": self.inputs or ["input_ids", *types, "attention_mask"],
             "clean_up_tokenization_spaces": self.kind == "wordpiece",
@@ -213,8 +200,8 @@ class Tokenizer:
 
         Its form must not change, because committed records hold such digests.
         """
-        is_bert = self.rules in BERT
-        odd: State = {"characters": "google"}
+        is_bert = self.rules in engines.BERT
+        odd: engines.State = {"characters": "google"}
         if not is_bert:
             odd = {"kind": self.kind, "chinese": False, "clean_text": False, "rules": self.rules}
         settings = [self.vocab, is_bert and self.lowercase, self.max_word_length or 0, odd]
@@ -290,9 +277,9 @@ def _find_file(path: Path) -> Path:
     return path
 
 
-def _read_stated(folder: Path) -> State:
+def _read_stated(folder: Path) -> engines.State:
     """Read the settings of tokenizer_config.json, and any others of special_tokens_map.json."""
-    stated: State = {}
+    stated: engines.State = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
             file = opening.check_inside(folder, folder / name, DataError)
@@ -302,26 +289,26 @@ def _read_stated(folder: Path) -> State:
     return stated
 
 
-def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
+def _read_engine(file: Path, stated: engines.State) -> tokenizers.Tokenizer:
     """Read a vocab.json, tokenizer.json or vocab.txt as an object of the library."""
     if file.name == "vocab.json":
         merges = opening.check_inside(file.parent, file.with_name("merges.txt"), DataError)
         opening.check_file(file, DataError)
         model = models.BPE.from_file(str(file), str(merges))
-        return build_byte_level(model, bool(stated.get("add_prefix_space")))
+        return engines.build_byte_level(model, bool(stated.get("add_prefix_space")))
     if file.suffix == ".json":
         state = jsons.read(file, DataError, dict, CUT)
         return tokenizers.Tokenizer.from_str(json.dumps(state))
     vocab = _read_pieces(file)
-    pieces = [piece for piece in vocab if piece not in SPECIALS and piece[:7] != "[unused"]
+    pieces = [piece for piece in vocab if piece not in engines.SPECIALS and piece[:7] != "[unused"]
     letters = sum(piece.lower() != piece.upper() for piece in pieces)
     # The uncased Chinese vocabulary still holds "<S>" and "<T>".
     cased = sum(piece != piece.lower() for piece in pieces) > 0.01 * letters
     lowercase = stated.get("do_lower_case", not cased)
     accents = stated.get("strip_accents")
-    return build_wordpiece(
+    return engines.build_wordpiece(
         vocab,
-        max_word_length=stated.get("max_input_chars_per_word", WORD_LENGTH),
+        max_word_length=stated.get("max_input_chars_per_word", engines.WORD_LENGTH),
         lowercase=lowercase,
         strip_accents=None if accents == lowercase else accents,  # None: as the case
         handle_chinese_chars=stated.get("tokenize_chinese_chars", True),
@@ -344,13 +331,13 @@ def _read_pieces(file: Path) -> list[str]:
     return [*lines]
 
 
-def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> list[str]:
+def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: engines.State) -> list[str]:
     """List the special token of each role: the stated name, else BERT's, else RoBERTa's."""
     ids = engine.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
         raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair it")
     found: dict[str, str] = {}
-    for role, *usual in zip(Special._fields, SPECIALS, ROBERTA, strict=True):
+    for role, *usual in zip(Special._fields, engines.SPECIALS, engines.ROBERTA, strict=True):
         values = [stated.get(f"{key}_token") for key in (role, INSTEAD.get(role, role))]
         names = [value.get("content") if isinstance(value, dict) else value for value in values]
         known = [name for name in (*names, *usual) if name in ids]
@@ -361,6 +348,7 @@ def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> l
     if lacking := [role for role in Special._fields if role not in found]:
         raise DataError(
             f"{file} has no special token for {', '.join(lacking)}",
-            f"add {' '.join(SPECIALS)}, or name other tokens in a tokenizer_config.json beside it",
+            f"add {' '.join(engines.SPECIALS)}, or name other tokens in a tokenizer_config.json "
+            "beside it",
         )
     return [found[role] for role in Special._fields]

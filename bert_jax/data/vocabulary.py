@@ -9,13 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.config import knobs
-from bert_jax.data.engines import (
-    PREFIX,
-    SPECIALS,
-    WORD_LENGTH,
-    build_byte_level,
-    build_wordpiece,
-)
+from bert_jax.data.engines import PREFIX, SPECIALS, WORD_LENGTH, build_byte_level, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer, replace_surrogates
 from bert_jax.errors import DataError
 

@@ -21,7 +21,7 @@ from bert_jax.config.data_knobs import Law
 from bert_jax.data import hashing, pipeline
 from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import inference
-from bert_jax.evaluation.inference import Progress
+from bert_jax.evaluation.inference import Progress, ignore_progress
 from bert_jax.evaluation.metrics import (
     EXAMPLES,
     Totals,
@@ -126,17 +126,12 @@ class Evaluator:
             )
         return inputs
 
-    def __call__(
-        self, params: Any, progress: Progress = inference.ignore_progress
-    ) -> dict[str, float]:
+    def __call__(self, params: Any, progress: Progress = ignore_progress) -> dict[str, float]:
         """Return the metrics of the whole split, as {metric: value}."""
         return self.evaluate_masks(params, [self.traced], progress)[0]
 
     def evaluate_masks(
-        self,
-        params: Any,
-        masks: Sequence[StepInputs],
-        progress: Progress = inference.ignore_progress,
+        self, params: Any, masks: Sequence[StepInputs], progress: Progress = ignore_progress
     ) -> list[dict[str, float]]:
         """Return the metrics of the whole split under each of several masks, in one pass.
 
@@ -151,7 +146,7 @@ class Evaluator:
     def evaluate_examples(
         self,
         params: Any,
-        progress: Progress = inference.ignore_progress,
+        progress: Progress = ignore_progress,
         masks: Sequence[StepInputs] | None = None,
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Return the metrics of the whole split, and the sums and counts of each example.

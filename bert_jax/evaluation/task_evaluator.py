@@ -17,7 +17,7 @@ from bert_jax.data.examples import Example
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference, scores
-from bert_jax.evaluation.inference import Progress
+from bert_jax.evaluation.inference import Progress, ignore_progress
 from bert_jax.evaluation.metrics import Totals, find_wilson_interval
 from bert_jax.objectives import network
 
@@ -66,7 +66,7 @@ class TaskEvaluator:
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
     def compute_outputs(
-        self, params: Any, progress: Progress = inference.ignore_progress
+        self, params: Any, progress: Progress = ignore_progress
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """Return the head's outputs for each row, without padding, and {metric: mean}.
 
@@ -87,7 +87,7 @@ class TaskEvaluator:
         return trimmed, totals.values()
 
     def evaluate(
-        self, params: Any, progress: Progress = inference.ignore_progress
+        self, params: Any, progress: Progress = ignore_progress
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """Return the metrics as {metric: value}, and a prediction for each example in order.
 
@@ -108,8 +108,6 @@ class TaskEvaluator:
             metrics |= {"accuracy_low": low, "accuracy_high": high, "majority_accuracy": majority}
         return metrics, predictions
 
-    def __call__(
-        self, params: Any, progress: Progress = inference.ignore_progress
-    ) -> dict[str, float]:
+    def __call__(self, params: Any, progress: Progress = ignore_progress) -> dict[str, float]:
         """Return the metrics of all examples, as {metric: value}."""
         return self.evaluate(params, progress)[0]

@@ -18,14 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bert_jax.config import devices, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, first_line, suggest_path
-from bert_jax.interop import (
-    config_json,
-    families,
-    parameter_names,
-    sentence,
-    tensor_files,
-    tf1,
-)
+from bert_jax.interop import config_json, families, parameter_names, sentence, tensor_files, tf1
 from bert_jax.interop.parameter_names import BELONG, Names, Shape, find_theirs, list_names
 from bert_jax.objectives import network
 
@@ -208,10 +201,7 @@ def _read_float32(tensors: tensor_files.Tensors, name: str, path: Path) -> np.nd
 
 
 def _check_copies(
-    values: Mapping[str, np.ndarray],
-    family: families.Family,
-    config: knobs.Config,
-    path: Path,
+    values: Mapping[str, np.ndarray], family: families.Family, config: knobs.Config, path: Path
 ) -> None:
     """Refuse a file whose output matrix or bias is stored twice with different values.
 

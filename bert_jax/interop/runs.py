@@ -188,10 +188,7 @@ def _suggest_model(path: str) -> str:
 
 
 def _check_tokenizer(
-    path: str,
-    model: huggingface.Foreign,
-    vocabulary: tokenizers.Tokenizer,
-    tokenizer_path: Path,
+    path: str, model: huggingface.Foreign, vocabulary: tokenizers.Tokenizer, tokenizer_path: Path
 ) -> None:
     """Refuse a tokenizer that contradicts the files of the model."""
     if model.tokenizer_hash not in (None, vocabulary.hash):

@@ -94,12 +94,7 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
 
 
 def make_word_head(
-    cfg: knobs.Model,
-    vocab_size: int,
-    labels: int,
-    train: bool,
-    name: str,
-    everywhere: bool = False,
+    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str, everywhere: bool = False
 ) -> nn.Module:
     """Make an MLM head: logits over the vocabulary for prediction slots, or for every token."""
     return MlmHead(cfg, vocab_size, everywhere, name=name)

@@ -19,14 +19,8 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError, need
 from bert_jax.objectives import network
+from bert_jax.predictors import generate
 from bert_jax.predictors.base import AskedModel, Line, OfText, Work, format_percent, indent_table
-from bert_jax.predictors.generate import (
-    TOKENS,
-    Draw,
-    choose_token,
-    decode_continuation,
-    describe_draw,
-)
 
 STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
@@ -147,9 +141,9 @@ class Unmask(OfText):
             f"--long={options.long} would part masks from their text",
             "shorten the texts",
         )
-        self.most = options.max_tokens or TOKENS
+        self.most = options.max_tokens or generate.TOKENS
         random = options.order == "random"
-        draw = describe_draw(options, random_places=random)
+        draw = generate.describe_draw(options, random_places=random)
         tokenizer, params = run.tokenizer, model.place_params("mlm")
         net = network.build_network(run.config, tokenizer.size, only="mlm")
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
@@ -252,7 +246,7 @@ def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[
         while end < len(places) and parts[end] in ("", " "):
             end += 1
         first, last = places[slot], places[end - 1]
-        more = decode_continuation(tokenizer, ids[:first], ids[first : last + 1])
+        more = generate.decode_continuation(tokenizer, ids[:first], ids[first : last + 1])
         if not more.startswith(" ") and done.rstrip():  # a piece of a word, or punctuation
             done = done.rstrip()
         elif done.rstrip() != done:  # the text has a blank of its own
@@ -318,7 +312,7 @@ def reveal(
     tokens: jax.Array,
     masks: "Masks",
     most: int,
-    draw: Draw,
+    draw: generate.Draw,
     *,
     random: bool,
 ) -> Revealed:
@@ -356,7 +350,7 @@ def reveal(
         # Each place has a key of its own, so its token does not depend on the others of a batch.
         flat = logits.reshape(-1, logits.shape[-1])
         keys = token_keys[rows, chosen].reshape(-1)
-        token = choose_token(flat, keys, draw).reshape(chosen.shape)
+        token = generate.choose_token(flat, keys, draw).reshape(chosen.shape)
         chance = jnp.take_along_axis(jax.nn.softmax(logits), token[..., None], axis=-1)[..., 0]
         # Of the k places only as many are used as the schedule of the row says.
         used = jnp.arange(most)[None] < jax.lax.dynamic_slice_in_dim(masks.reveals, number, 1, 1)

@@ -19,18 +19,10 @@ from markupsafe import Markup
 
 from bert_jax import config as configs
 from bert_jax.errors import DataError, need
+from bert_jax.reporting import metric_names
 from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import (
-    CORRECTED,
-    find_direction,
-    find_meaning,
-    find_title,
-    format_axis_title,
-    is_result,
-    is_share,
-)
 from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
@@ -219,13 +211,13 @@ def _tabulate_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = 
     for key in keys:
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
-        share = is_share(name)
-        title = f"{suite}: {find_title(name)}"
+        share = metric_names.is_share(name)
+        title = f"{suite}: {metric_names.find_title(name)}"
         cells: list[Any] = [_format_number(value, share) for value in values]
         if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):
             cells[winner] = Cell(cells[winner], "n best")
         shown.append([title, *cells])
-        about[title] = find_meaning(name)
+        about[title] = metric_names.find_meaning(name)
     return Table(["", *flat], shown, about=about)
 
 
@@ -235,7 +227,7 @@ def find_best(values: Sequence[float | None], name: str) -> int | None:
     None if all values are equal, or if neither higher nor lower values are better.
     """
     known = [value for value in values if value is not None]
-    direction = find_direction(name)
+    direction = metric_names.find_direction(name)
     if not known or not direction:
         return None
     best = max(known, key=lambda value: direction * value)
@@ -246,9 +238,9 @@ def _is_ranked(flat: Flat, key: str) -> bool:
     """Tell whether a score ranks models: a result, not a count, and measured on the same text."""
     metric = key.rpartition("/")[2]
     values = [values[key] for values in flat.values() if key in values]
-    if all(isinstance(value, int) for value in values) or not is_result(metric):
+    if all(isinstance(value, int) for value in values) or not metric_names.is_result(metric):
         return False
-    if metric.removesuffix(CORRECTED).endswith(("nats_per_token", "perplexity")):
+    if metric.removesuffix(metric_names.CORRECTED).endswith(("nats_per_token", "perplexity")):
         tokens = f"{key.rpartition('/')[0]}/tokens"  # others of another vocabulary
         if len({values.get(tokens) for values in flat.values() if key in values}) > 1:
             return False
@@ -275,16 +267,16 @@ def _draw_sweep(flat: Flat, metric: str) -> Markup:
     if any(each.band for each in series):
         note += f" Bands are 95{SPACE}% intervals over documents."
     chart = Chart(
-        f"{find_title(metric)} by masking rate",
+        f"{metric_names.find_title(metric)} by masking rate",
         series,
-        percent=is_share(metric),
+        percent=metric_names.is_share(metric),
         log=False,
         x="masking rate",
-        y=format_axis_title(metric),
+        y=metric_names.format_axis_title(metric),
         ticks=[(rate, f"{100 * rate:g}{SPACE}%") for rate in sorted(rates)],
         note=note,
     )
-    return draw_svg(chart, about=find_meaning(metric))
+    return draw_svg(chart, about=metric_names.find_meaning(metric))
 
 
 # --- configs and curves ------------------------------------------------------------------------
@@ -340,5 +332,5 @@ def _draw_curve(runs: Runs, full: str) -> Markup:
         if level and kind == "eval" and full in run.curves:
             levels.append((level[0].removeprefix("the "), level[1]))
     first = next(iter(runs.values()))
-    title = f"{find_title(name)}, {suite or 'training'}"
+    title = f"{metric_names.find_title(name)}, {suite or 'training'}"
     return draw_metric(first, name, series, title, baselines=list(dict.fromkeys(levels)))

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")  # not all
 LONGEST = 3  # an interval longer than so many of a figure's medians is cut at the axis
 NEAR = 0.15  # of the values' range, beyond them, where the axis still holds a baseline
 LARGEST = 1e50  # of the values that are drawn: the arithmetic of axes overflows beyond
-STILL = 1e-6  # of the largest value: values that vary by no more are constant but for rounding
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,3 @@ def clean_texts(value: Any) -> Any:
         parts = {name: clean_texts(part) for name, part in vars(value).items()}
         return dataclasses.replace(value, **parts)
     return value
-
-
-def is_constant(values: Iterable[float]) -> bool:
-    """Tell whether one or more values are all equal up to rounding."""
-    known = list(values)
-    return max(known) - min(known) <= STILL * max(map(abs, known))

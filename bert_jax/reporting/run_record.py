@@ -11,14 +11,7 @@ from typing import Any
 
 from bert_jax.checkpoints import manifest
 from bert_jax.errors import MissingError
-from bert_jax.reporting import records
-from bert_jax.reporting.metric_names import (
-    CHANCE,
-    find_direction,
-    find_meaning,
-    is_result,
-    list_baselines,
-)
+from bert_jax.reporting import metric_names, records
 from bert_jax.system import folder_locks
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
@@ -41,11 +34,6 @@ class RunRecord:
     def curves(self) -> Curves:
         """The finite values of each metric, as {metric: [(step, value), …]} sorted by step."""
         return _collect_curves(self.rows, self.recorded)
-
-    @property
-    def name(self) -> str:
-        """The name of the run's folder."""
-        return self.folder.resolve().name
 
     @property
     def steps(self) -> int:
@@ -97,7 +85,7 @@ class RunRecord:
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
         if not values or not patience:
             return False
-        direction = find_direction(self.ranked_by)
+        direction = metric_names.find_direction(self.ranked_by)
         best = max(values, key=lambda value: direction * value)
         return len(values) - 1 - values.index(best) >= patience
 
@@ -120,18 +108,22 @@ class RunRecord:
         """List the results of an evaluation, without its baselines, intervals and counts."""
         prefix = f"eval/{suite}/"
         names = [name.removeprefix(prefix) for name in self.curves if name.startswith(prefix)]
-        return [name for name in names if is_result(name)]
+        return [name for name in names if metric_names.is_result(name)]
 
     def find_baseline(self, suite: str, name: str) -> Baseline | None:
         """Return (name, value, meaning) of a metric's baseline; None if it has none.
 
         The name is "the unigram", for example, and `suite` is the evaluation that has the metric.
         """
-        references, words = list_baselines(name)
+        references, words = metric_names.list_baselines(name)
         for reference in references:
             if points := self.curves.get(f"eval/{suite}/{reference}"):
-                return words, points[-1][1], find_meaning(reference)
-        return ("chance", CHANCE[name], "What guessing reaches.") if name in CHANCE else None
+                return words, points[-1][1], metric_names.find_meaning(reference)
+        return (
+            ("chance", metric_names.CHANCE[name], "What guessing reaches.")
+            if name in metric_names.CHANCE
+            else None
+        )
 
     def list_warnings(self) -> list[str]:
         """Warn if the last loss is not finite, or if the last updates were skipped."""

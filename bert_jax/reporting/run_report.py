@@ -75,7 +75,7 @@ def _format_title(run: RunRecord) -> str:
     if source := str(task.get("source") or ""):
         return f"BERT fine-tuned on {task.get('name') or Path(source.partition(':')[2]).name}"
     if not model or not corpus:
-        return run.name
+        return run.folder.resolve().name
     source = Path(str(corpus.get("path") or "")).name or corpus.get("source", "")
     return f"BERT {model.get('size', '')} on {source}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bert_jax.reporting.figures import Chart, Figure, clean_texts, has_values, is_constant
+from bert_jax.reporting.figures import Chart, Figure, clean_texts, has_values
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.page import render
 from bert_jax.reporting.palette import LIGHT
@@ -20,6 +20,7 @@ BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
     r"\s+": " ",
     r"(\.\d\d)\d+": r"\1",
 }
+STILL = 1e-6  # of the largest value: values that vary by no more are constant but for rounding
 COLOURS = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
@@ -39,9 +40,10 @@ def draw_svg(figure: Figure, about: str = "") -> Markup:
 
 
 def _has_one_value(chart: Chart) -> bool:
-    """Tell whether all points of a chart are equal and have no intervals."""
+    """Tell whether all points of a chart are equal up to rounding and have no intervals."""
     spread = any(line.band or line.whiskers for line in chart.series)
-    return not spread and is_constant(chart.singles)
+    values = chart.singles
+    return not spread and max(values) - min(values) <= STILL * max(map(abs, values))
 
 
 def _describe_value(chart: Chart) -> str:

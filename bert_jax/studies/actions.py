@@ -105,7 +105,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     if flags.dry_run:
         parallel = flags.jobs or 1
         if flags.engine == "local":
-            parallel = engines.make_engine("local", place, flags.jobs, flags.options).parallel
+            parallel = engines.TABLE["local"](place, flags.jobs, flags.options).parallel
         groups = find_groups(place, missing, flags.fuse, parallel)
         pace = progress.read_progress(place).pace if place.study.exists() else 0.0
         cost = plan.describe_cost(groups, parallel, flags.flops_per_second, pace)
@@ -113,7 +113,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         return
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold_lock(place.workdir, LOCK):
-        engine = engines.make_engine(flags.engine, place, flags.jobs, flags.options)
+        engine = engines.TABLE[flags.engine](place, flags.jobs, flags.options)
         _check_processes(cells, engine.processes)
         reuse.copy_cells(place, finished)
         taken = results.find_taken(place, cells)

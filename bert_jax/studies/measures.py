@@ -99,7 +99,7 @@ def check_evaluations(study: Study) -> None:
 def _check_options(suite: Suite) -> None:
     """Refuse options that a suite ignores or a study may not set, and values of a wrong type."""
     suites.build_options([suite.name], **dict(suite.ask))
-    asked = [name for name, row in suites.SUITES.items() if row.metrics]
+    asked = [name for name, row in suites.SUITES.items() if row.finds]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
     kinds = {name: type(field.default) for name, field in suites.list_options().items()}
     for name, value in suite.ask:
@@ -150,7 +150,7 @@ def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> l
         usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]
         return [*(row.get("task.metrics") or usual), *suites.OF_TASKS.split()]
     if evaluation.name != "pretrain":
-        return [*suites.SUITES[evaluation.name].metrics]
+        return suites.SUITES[evaluation.name].finds.split()
     named = itertools.product(objectives, OF_OBJECTIVE.split())
     return [*(f"{objective}_{ending}" for objective, ending in named), *OF_ALL.split()]
 

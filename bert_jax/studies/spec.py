@@ -241,11 +241,6 @@ class Cell:
         """The step at which the cell goes on from its trunk; 0 without a trunk."""
         return int(self.trunk.rpartition("@")[2] or 0)
 
-    @property
-    def vocab_size(self) -> int:
-        """The size of the vocabulary; the configured size until the real size is known."""
-        return self.vocabulary or self.config.tokenizer.vocab_size
-
 
 # --- axes -----------------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ def is_branch(cell: Cell, folder: Path, trunk: Path, *, coming: bool = False) ->
 
 def count_flops(cell: Cell, step: int) -> float:
     """Count the FLOPs of a cell's updates up to a step, without the updates of its trunk."""
-    return max(0, step - cell.fork) * flops_per_step(cell.config, cell.vocab_size)
+    size = cell.vocabulary or cell.config.tokenizer.vocab_size
+    return max(0, step - cell.fork) * flops_per_step(cell.config, size)
 
 
 def count_work(cells: Sequence[Cell]) -> float:

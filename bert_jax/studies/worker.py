@@ -31,15 +31,7 @@ from typing import Any
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files, results, trunks
-from bert_jax.studies.engines.base import (
-    FAILED,
-    FULL,
-    HELD,
-    STOPPED,
-    WORKER,
-    start_process,
-    wait_for,
-)
+from bert_jax.studies.engines import base
 from bert_jax.studies.folder import WORK, StudyFolder
 from bert_jax.studies.spec import Cell
 from bert_jax.system import allocator, disk, machine
@@ -57,7 +49,7 @@ EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 class HeldError(Stopped):
     """Raised if another worker, such as one of an earlier launch, holds the cells."""
 
-    code = HELD
+    code = base.HELD
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
@@ -335,18 +327,18 @@ def main(workdir: Path, group: str, train: Train) -> int:
         if any(cell.config.parallel.distributed for cell in cells):
             return _work_with_others(place, group, cells[0], train)
         work(place, group, train)
-        return FAILED if any(place.read_failure(cell) for cell in listed) else 0
+        return base.FAILED if any(place.read_failure(cell) for cell in listed) else 0
     except UserError as error:
         with suppress(OSError):  # the log may be on a full disk
             _print_error(error)
-        return FULL if isinstance(error, DiskFull) else error.code
+        return base.FULL if isinstance(error, DiskFull) else error.code
     except OSError as error:
         if disk.is_full(error):
-            return FULL
+            return base.FULL
         raise
     except KeyboardInterrupt:
         logger.info("stopped: the same command continues")
-        return STOPPED
+        return base.STOPPED
 
 
 def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) -> int:
@@ -359,10 +351,10 @@ def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) 
             work(place, group, train)
         return 0
     if not place.read_trained(cell.id):
-        words = [*WORKER, f"--workdir={place.workdir}", f"--group={group}"]
-        code = wait_for(start_process(words, {CHILD: "1"}))
+        words = [*base.WORKER, f"--workdir={place.workdir}", f"--group={group}"]
+        code = base.wait_for(base.start_process(words, {CHILD: "1"}))
         if code:  # jax ends a process whose peers are lost by a signal, and that is resumable
-            return code if code > 0 else STOPPED
+            return code if code > 0 else base.STOPPED
     if os.environ.get("JAX_PROCESS_ID", "0") == "0":
         work(place, group, train)
     return 0

@@ -89,11 +89,6 @@ class SuiteRow(NamedTuple):
     head: str = ""  # that the model must have, if that does not depend on the checkpoint
     file: str = ""  # of this folder, if it has another name than the suite
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The patterns that the names of the suite's metrics match."""
-        return tuple(self.finds.split())
-
     def list_read(self, source: bool) -> set[str]:
         """List the names of the options that the suite reads, with a source or without one."""
         more = self.with_source if source else self.without_source
@@ -139,8 +134,7 @@ SUITES: dict[str, SuiteRow] = {
         without_source="config changes",
     ),
     "blimp": SuiteRow(
-        "source limit within_word",
-        "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*",
+        "source limit within_word", "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*"
     ),
     "babylm": SuiteRow(
         "source limit",

@@ -19,18 +19,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from bert_jax import config as configs
 from bert_jax.checkpoints import reading
-from bert_jax.config import (
-    costs,
-    differences,
-    find_traits,
-    flatten,
-    free_on_resume,
-    knobs,
-    list_usual_values,
-    read_recorded,
-    to_dict,
-)
+from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.training.step import State, compute_inputs
 
@@ -55,7 +46,7 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
 
     Only the devices are left out.
     """
-    known = list_usual_values()
+    known = configs.list_usual_values()
     fixed = {
         path: value for path, value in _list_fixed(config).items() if known.get(path, ...) != value
     }
@@ -102,7 +93,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
     found = reading.read_meta(run / "checkpoints", step)
     assert found is not None
     meta = found[0]
-    there = read_recorded(meta["config"])
+    there = configs.read_recorded(meta["config"])
 
     def refuse(what: str, old: Any, new: Any, at: int = 1) -> None:
         hint = "change it back, or train without branch_from"
@@ -114,7 +105,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
             hint,
         )
 
-    for path, (old, new) in differences(_list_fixed(there), _list_fixed(config)).items():
+    for path, (old, new) in configs.differences(_list_fixed(there), _list_fixed(config)).items():
         refuse(path, repr(old), repr(new))
     for name, value in fingerprints.items():
         if meta[name] != value:
@@ -156,9 +147,9 @@ def _list_fixed(config: knobs.Config) -> dict[str, Any]:
     change.
     """
     fixed = {}
-    for path, value in flatten(to_dict(config)).items():
-        traits = find_traits(path)
-        varies = traits.place or traits.traced or free_on_resume(path)
+    for path, value in configs.flatten(configs.to_dict(config)).items():
+        traits = configs.find_traits(path)
+        varies = traits.place or traits.traced or configs.free_on_resume(path)
         if not varies and path not in (*LENGTHS, "branch_from"):
             fixed[path] = value
     return fixed

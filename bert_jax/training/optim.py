@@ -88,8 +88,7 @@ def find_frozen(params: Any, pattern: str) -> Any:
 def _refuse_pattern(knob: str, pattern: str, what: str, named: Any) -> None:
     modules = sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})
     raise ConfigError(
-        f"optim.{knob} = {pattern!r} matches {what}",
-        f"names look like: {', '.join(modules[:6])}",
+        f"optim.{knob} = {pattern!r} matches {what}", f"names look like: {', '.join(modules[:6])}"
     )
 
 

@@ -72,11 +72,7 @@ class Program:
         update = make_update(config, special, vocab_size, slots=slots)
         self._update = jax.jit(
             update if self._alone else _map_over_runs(update, mesh, mapping),
-            in_shardings=(
-                self._layout,
-                NamedSharding(mesh, sharding.BATCH),
-                self._inputs_layout,
-            ),
+            in_shardings=(self._layout, NamedSharding(mesh, sharding.BATCH), self._inputs_layout),
             out_shardings=(self._layout, sharding.replicated(mesh)),
             donate_argnums=0,
             compiler_options=devices.list_options(),

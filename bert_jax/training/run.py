@@ -178,7 +178,7 @@ class Run:
 
     def compute_inputs(self, step: int) -> StepInputs:
         """Return the step inputs of update `step`, from 1; a frozen run's learning rate is 0."""
-        inputs = compute_inputs(self.config, find_index(step))
+        inputs = compute_inputs(self.config, step - 1)
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
     def record_update(
@@ -187,7 +187,7 @@ class Run:
         """Record the metrics of an update in the ledger; raise an error if the run diverged."""
         self._check_learned(int(metrics["skipped_in_row"][0]), ids, step)
         if self.config.masked:
-            rate = rates.rate_at(self.config.masking, find_index(step), self.config.steps)
+            rate = rates.rate_at(self.config.masking, step - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
@@ -212,7 +212,7 @@ class Run:
         """Write a line with the metrics of all updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
-        rate = optim.make_schedule(self.config.optim, self.config.steps)(find_index(step))
+        rate = optim.make_schedule(self.config.optim, self.config.steps)(step - 1)
         values["train/learning_rate"] = float(np.float32(rate))
         self.writer.write(step, values)
         self.window.sums.clear()
@@ -264,8 +264,3 @@ class Run:
         self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         metric = self.rank[1] if self.rank and self.rank[0] == step else None
         return metric, {"best": self.best, "misses": self.misses, "owed": list(owed)}
-
-
-def find_index(step: int) -> int:
-    """Return the 0-based index of the update that leads to a step: step - 1."""
-    return step - 1

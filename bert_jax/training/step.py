@@ -7,7 +7,7 @@ numbers of this update (`StepInputs`). `training/program.py` compiles it for dev
 A step is the number of completed updates. So `state["step"]` before an update is the 0-based index
 of the update. Functions that compute something for an update take this `index`. Functions that
 record something after the update take the `step`, which is one more. The methods of `Run` and
-`Runs` take the `step` too, and `run.find_index` converts it.
+`Runs` take the `step` too.
 """
 
 import functools

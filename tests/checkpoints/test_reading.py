@@ -11,13 +11,7 @@ import pytest
 
 from bert_jax.checkpoints import manifest, reading
 from bert_jax.errors import CheckpointError
-from tests.checkpoints.states import (
-    flip_bit,
-    list_bits,
-    make_state,
-    open_folder,
-    restore_state,
-)
+from tests.checkpoints.states import flip_bit, list_bits, make_state, open_folder, restore_state
 
 
 @pytest.fixture(scope="module")

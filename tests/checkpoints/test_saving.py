@@ -24,13 +24,7 @@ from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.errors import CheckpointError, DivergedError
 from tests import texts
 from tests.checkpoints.interrupts import PLACES
-from tests.checkpoints.states import (
-    list_bits,
-    make_state,
-    open_folder,
-    restore_state,
-    save_steps,
-)
+from tests.checkpoints.states import list_bits, make_state, open_folder, restore_state, save_steps
 
 
 def shard_over(devices: int) -> NamedSharding:

@@ -67,7 +67,7 @@ NAMES = {  # by the vocabulary: one that is given, or trained
 @pytest.mark.parametrize("kind", NAMES)
 def test_names_in_records_stay_valid(tmp_path, kind):
     """The formula is part of what committed records name: each knob that shapes a corpus."""
-    (tmp_path / "vocab.txt").write_text("\n".join([*tokenizers.SPECIALS, "a", "b"]))
+    (tmp_path / "vocab.txt").write_text("\n".join([*engines.SPECIALS, "a", "b"]))
     small.write(tmp_path / "in" / "a.txt", "a b\n")
     chosen = small.configure(tmp_path, vocabulary=str(tmp_path / "vocab.txt"))
     if kind != "given":

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data import encode
+from bert_jax.data import encode, engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.engines import build_wordpiece
 from tests import EXAMPLES, reactions
@@ -37,7 +37,7 @@ def encode_each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
 @settings(max_examples=EXAMPLES or 200)
 def test_word_by_word_gives_the_ids_of_sentences(found, name):
     sentences = [" ".join(" ".join(words).split()) for words in found]
-    pieces = [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"]
+    pieces = [*engines.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"]
     tokenizer = BUILDERS[name](pieces)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "WORDS", 5)

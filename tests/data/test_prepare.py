@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import knobs
-from bert_jax.data import corpus, encode, files, prepare
-from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data import corpus, encode, engines, files, prepare
 from bert_jax.data.prepare import DROPPED, TRAIN, VALIDATION, choose_sides
 from tests.data import small
 
@@ -43,7 +42,7 @@ def test_prepare_holds_every_sentence_once(tmp_path):
 
 @pytest.mark.parametrize("size", [100, 70_000])
 def test_prepare_stores_ids_in_the_smallest_type(tmp_path, size):
-    vocab = [*tokenizers.SPECIALS, "a", "b", *(f"z{i}" for i in range(size))]
+    vocab = [*engines.SPECIALS, "a", "b", *(f"z{i}" for i in range(size))]
     (tmp_path / "vocab.txt").write_text("\n".join(vocab))
     given = [["a b", f"z{size - 1}"], ["b a"]]
     small.write_text(tmp_path / "in", given)
@@ -218,7 +217,7 @@ def test_prepare_bounds_memory_for_a_large_line(tmp_path):
     sentence = " ".join(small.WORDS[:12]) + "."
     count = 16_000_000 // len(sentence)
     small.write_text(tmp_path / "in", [[" ".join([sentence] * count)], ["Another document."]])
-    pieces = [*tokenizers.SPECIALS, *small.WORDS, "."]
+    pieces = [*engines.SPECIALS, *small.WORDS, "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     chosen = small.configure(
         tmp_path, vocabulary=str(tmp_path / "vocab.txt"), sentences="auto", workers=2

@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.batch import Special, TwoSeparators
-from bert_jax.data import encode, encoding, tokenizer
+from bert_jax.data import encode, encoding, engines, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
 
@@ -132,7 +132,7 @@ def test_load_takes_its_rules_from_files(tmp_path):
 
 
 def test_load_reads_unigram_as_the_library_does(tmp_path):
-    scores = [(name, 0.0) for name in tokenizer.ROBERTA]
+    scores = [(name, 0.0) for name in engines.ROBERTA]
     scores += [("▁the", -1.0), ("▁a", -1.5), ("n", -2.0), ("▁", -3.0), ("the", -9.0)]
     engine = tokenizers.Tokenizer(models.Unigram(scores, unk_id=1))
     engine.normalizer = normalizers.Lowercase()

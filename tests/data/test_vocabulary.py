@@ -6,7 +6,7 @@ That they are the same every time is held by tests/net/test_preparation.py.
 from tokenizers import pre_tokenizers
 
 from bert_jax.config import knobs
-from bert_jax.data.tokenizer import SPECIALS
+from bert_jax.data.engines import SPECIALS
 from bert_jax.data.vocabulary import train_vocabulary
 from tests.data import small
 

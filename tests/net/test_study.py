@@ -54,10 +54,5 @@ It is underpowered; once replicated, once not replicated.
             "15 %": [[1.5, 0.25], []],
             "40 %": [[0.0, 3.0], [-0.5, -1.0, 0.002, "*"]],
         },
-        "By rate: text": {
-            "numbers": [],
-            "not replicated": 1,
-            "replicated": 1,
-            "underpowered": 1,
-        },
+        "By rate: text": {"numbers": [], "not replicated": 1, "replicated": 1, "underpowered": 1},
     }

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from bert_jax.api import Model
-from bert_jax.data.engines import build_wordpiece
-from bert_jax.data.tokenizer import SPECIALS, Tokenizer
+from bert_jax.data.engines import SPECIALS, build_wordpiece
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.predictors import masked

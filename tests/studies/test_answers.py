@@ -15,11 +15,7 @@ from bert_jax.studies.report.view import View
 from tests.pages import check_lines
 from tests.studies.views import LOSS, compose, make_view
 
-BETTER = {
-    "15 %": [5.0, 5.1, 5.2],
-    "40 %": [4.70, 4.79, 4.91],
-    "80 %": [5.40, 5.52, 5.58],
-}
+BETTER = {"15 %": [5.0, 5.1, 5.2], "40 %": [4.70, 4.79, 4.91], "80 %": [5.40, 5.52, 5.58]}
 # The seed that 80 % lacks is the worst of all, so that its mean over the others is the lowest.
 LACKING = {"15 %": [5.0, 5.1, 9.0], "40 %": [4.9, 5.0, 8.9], "80 %": [4.95, 5.05, None]}
 

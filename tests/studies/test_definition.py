@@ -89,7 +89,7 @@ def test_flops_budget_waits_for_the_vocabulary(tmp_path):
     assert not [*(tmp_path / "cache").rglob("manifest.json")]
     (cell,) = expand(study, functools.partial(vocabulary.vocabulary_size, make=True))
     real = prepare.prepare_corpus(cell.config).tokenizer.size
-    assert cell.vocab_size == real < 300
+    assert cell.vocabulary == real < 300
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
 
 

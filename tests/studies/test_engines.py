@@ -72,7 +72,7 @@ def engine(request, place) -> Iterator[base.Engine]:
         request.getfixturevalue("stand_ins")
     elif importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: it is an extra, {name}")
-    yield engines.make_engine(name, place, 2, {"cluster": "local"} if name == "slurm" else {})
+    yield engines.TABLE[name](place, 2, {"cluster": "local"} if name == "slurm" else {})
     if real and name == "ray":
         sys.modules["ray"].shutdown()  # type: ignore[attr-defined]  # the package
 
@@ -116,7 +116,7 @@ def test_engine_lets_workers_save_when_stopped(engine, place):
 @pytest.mark.fault(1)
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_killed_job_is_lost_and_its_worker_ends(name, place, stand_ins):
-    engine = engines.make_engine(name, place, 1, {"cluster": "local"} if name == "slurm" else {})
+    engine = engines.TABLE[name](place, 1, {"cluster": "local"} if name == "slurm" else {})
     (worker,) = engine.start([LONG])
     wait_for_words("cores", place.log(LONG))
     call = worker if name == "ray" else worker._call
@@ -161,12 +161,7 @@ JOB = """
 @pytest.mark.fault(1)
 @pytest.mark.parametrize(
     ("sent", "told"),
-    [
-        ("SIGINT", "SIGTERM"),
-        ("SIGTERM", "SIGTERM"),
-        ("SIGUSR1", "SIGUSR2"),
-        ("SIGKILL", "SIGUSR2"),
-    ],
+    [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGTERM"), ("SIGUSR1", "SIGUSR2"), ("SIGKILL", "SIGUSR2")],
 )
 def test_worker_saves_when_its_parent_is_stopped(sent, told, place):
     """The parent passes signals on; a worker whose parent is killed is told by the kernel."""
@@ -204,7 +199,7 @@ def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp
     log = place.log("a-0-0")
     assert log.read_text().endswith(" 0\n")
     assert log.with_suffix(".1.log").read_text().endswith(" 1\n")
-    engine = engines.make_engine("slurm", place, 1, {"cluster": "local"})
+    engine = engines.TABLE["slurm"](place, 1, {"cluster": "local"})
     for codes, code in (([0, 0], 0), ([75, 1], 1), ([75, 0], 75), ([-9, 75], -9)):
         ended = types.SimpleNamespace(results=lambda codes=codes: codes, done=lambda: True)
         assert engine.poll(ended) == code
@@ -222,11 +217,11 @@ def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp
 )
 def test_engine_refuses_what_it_cannot_use(name, options, message, stand_ins, place):
     with pytest.raises(ConfigError, match=message):
-        engines.make_engine(name, place, 0, options)
+        engines.TABLE[name](place, 0, options)
 
 
 @pytest.mark.parametrize(
     ("jobs", "options", "most"), [(0, {}, 2), (1, {}, 1), (0, {"num_cpus": "2"}, 1)]
 )
 def test_ray_runs_as_many_as_fit(stand_ins, place, jobs, options, most):
-    assert engines.make_engine("ray", place, jobs, options).most == most
+    assert engines.TABLE["ray"](place, jobs, options).most == most

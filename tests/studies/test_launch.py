@@ -124,7 +124,7 @@ def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     monkeypatch.setattr(launch, "LOOK", 0.0)
     monkeypatch.setattr(launch, "PAUSE", 0.0)
-    monkeypatch.setattr(engines, "make_engine", lambda *_: bench)
+    monkeypatch.setitem(engines.TABLE, "local", lambda *_: bench)
     monkeypatch.setattr(
         worker.Worker, "run_suite", lambda _, name, cells: bench.evaluate(name, *cells)
     )

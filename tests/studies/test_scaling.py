@@ -21,12 +21,7 @@ def best(size: float, budget: float) -> float:
 
 
 def planted(
-    noise: float,
-    correlation: float = 0.0,
-    seed: int = 0,
-    values=VALUES,
-    sizes=SIZES,
-    seeds=SEEDS,
+    noise: float, correlation: float = 0.0, seed: int = 0, values=VALUES, sizes=SIZES, seeds=SEEDS
 ) -> list[ScaledRun]:
     """Return runs of a study whose best values are known; runs of a trunk share part of it."""
     rng = np.random.default_rng(seed)

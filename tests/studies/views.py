@@ -28,10 +28,7 @@ Points = Mapping[str, Sequence[float | None]]  # values of the seeds; None where
 
 
 def make_view(
-    sizes: Mapping[str, Points],
-    metric: str = LOSS,
-    baseline: str = "15 %",
-    unigram: float = 9.0,
+    sizes: Mapping[str, Points], metric: str = LOSS, baseline: str = "15 %", unigram: float = 9.0
 ) -> View:
     """Make a study of masking rates at some sizes; the name of a single size may be empty."""
     labels = next(iter(sizes.values()))

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from bert_jax.data import engines
-from bert_jax.data.tokenizer import SPECIALS, Tokenizer
+from bert_jax.data.engines import SPECIALS
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.objectives import network

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data import prepare
-from bert_jax.data.tokenizer import SPECIALS
+from bert_jax.data.engines import SPECIALS
 from bert_jax.errors import ConfigError
 from bert_jax.suites.token_scores import TokenScorer
 from tests import reactions

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import suites
-from bert_jax.data.tokenizer import SPECIALS
+from bert_jax.data.engines import SPECIALS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import texts

@@ -152,8 +152,7 @@ def test_save_that_fills_the_disk_is_one_error(place, mount):
 
 @pytest.mark.fault(4)
 @pytest.mark.parametrize(
-    ("module", "step"),
-    [(encode, "read_into_parts"), (prepare, "write_array")],
+    ("module", "step"), [(encode, "read_into_parts"), (prepare, "write_array")]
 )
 def test_prepare_with_a_cache_that_fills_up(module, step, tmp_path, base, mount, capsys):
     folder = mount("4m")

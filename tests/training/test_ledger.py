@@ -124,8 +124,7 @@ def skew_split(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [(select_specials, "tokens selected"), (skew_split, "tokens 'random' sum")],
+    ("change", "said"), [(select_specials, "tokens selected"), (skew_split, "tokens 'random' sum")]
 )
 def test_ledger_finds_planted_bugs(change, said):
     rows = [{**row, **change(row)} for row in count_batches(Masking())]

@@ -24,14 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines.base import (
-    FAILED,
-    LOST,
-    NOTICE,
-    STOPPED,
-    start_worker,
-    wait_for,
-)
+from bert_jax.studies.engines.base import FAILED, LOST, NOTICE, STOPPED, start_worker, wait_for
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import extras
 

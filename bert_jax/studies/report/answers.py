@@ -16,12 +16,7 @@ from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.families import Family, name_place
 from bert_jax.studies.report.verdicts import Judged
 from bert_jax.studies.report.view import View, get_metric, summarize
-from bert_jax.studies.report.wording import (
-    format_amount,
-    format_count,
-    format_number,
-    name_measure,
-)
+from bert_jax.studies.report.wording import format_amount, format_count, format_number, name_measure
 from bert_jax.studies.spec import Comparison
 
 ENOUGH = 3  # seeds; with fewer an interval says little or does not exist
@@ -92,7 +87,7 @@ def link_methods(workdir: Path) -> str:
 def format_answer(view: View, found: Findings) -> str:
     """Format the answer for the terminal: its sentences, a matrix of two axes, and warnings."""
     lines = list_leads(view, found)
-    if len(view.axes) == 2 and (crossed := figures.draw_crossed(view)):
+    if len(view.study.axes) == 2 and (crossed := figures.draw_crossed(view)):
         heat = next(iter(crossed.values()))
         rows = [[f"{heat.y} by {heat.x}", *heat.columns]]
         for label, values in zip(heat.rows, heat.values, strict=True):
@@ -141,7 +136,7 @@ def _name_best_point(view: View) -> str:
     for runs in view.points().values():
         mean = figures.find_whole_mean(runs, metric)
         if mean == mean:
-            known[name_place(view.axes, runs[0].entry.labels)] = mean
+            known[name_place(view.study.axes, runs[0].entry.labels)] = mean
     if not known:
         return ""
     best = max(known, key=lambda place: direction * known[place])

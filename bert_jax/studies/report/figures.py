@@ -242,7 +242,7 @@ def draw_crossed(view: View) -> dict[str, Heat]:
     if not axes:
         return {}
     first, second = axes
-    others = [axis.name for axis in view.axes if axis not in axes]
+    others = [axis.name for axis in view.study.axes if axis not in axes]
     groups: dict[str, dict[tuple[str, str], list[Result]]] = {}
     for result in view.results:
         labels = result.entry.labels
@@ -278,11 +278,11 @@ def draw_crossed(view: View) -> dict[str, Heat]:
 
 def find_crossed(view: View) -> list[Axis]:
     """Return two axes of masking, or a study's only two axes if both are compared; else []."""
-    several = [axis for axis in view.axes if len(axis.labels) > 1]
+    several = [axis for axis in view.study.axes if len(axis.labels) > 1]
     masking = [axis for axis in several if axis.name.startswith("masking.")]
     if len(masking) >= 2:
         return masking[:2]
-    return several if len(view.axes) == len(several) == len(view.comparisons) == 2 else []
+    return several if len(view.study.axes) == len(several) == len(view.comparisons) == 2 else []
 
 
 def _find_mean(runs: Sequence[Result], metric: str) -> float:

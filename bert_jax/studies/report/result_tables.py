@@ -11,24 +11,11 @@ from bert_jax.reporting.metric_names import LEDGER, find_title, is_result, is_sh
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
-from bert_jax.studies.report.blocks import (
-    Block,
-    Bold,
-    Bullets,
-    Paragraph,
-    Section,
-    Table,
-    Text,
-)
+from bert_jax.studies.report.blocks import Block, Bold, Bullets, Paragraph, Section, Table, Text
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.view import View, get_metric, summarize
-from bert_jax.studies.report.wording import (
-    format_interval,
-    format_mean,
-    format_number,
-    join_names,
-)
+from bert_jax.studies.report.wording import format_interval, format_mean, format_number, join_names
 from bert_jax.studies.spec import Comparison
 
 COLUMNS = ("metric", "family", "point", "baseline", "pairs", "holes", "examples", "uneven")
@@ -57,11 +44,6 @@ class ComparisonTables(NamedTuple):
     gaps: Sequence[Difference]
 
     @property
-    def base(self) -> str:
-        """The label of the baseline."""
-        return self.spec.baseline
-
-    @property
     def metrics(self) -> list[str]:
         """The metrics of the comparison that some cell has."""
         return [metric for metric in self.spec.metrics if metric in self.view.metrics]
@@ -74,7 +56,7 @@ class ComparisonTables(NamedTuple):
         words, levels = find_baseline(self.view, metric)
         rows: list[list[Text]] = []
         for family in self.view.families(self.spec.axis):
-            best = find_leader(family, metric, self.base, self.gaps)
+            best = find_leader(family, metric, self.spec.baseline, self.gaps)
             if best is None:
                 continue
             row = [
@@ -83,13 +65,13 @@ class ComparisonTables(NamedTuple):
                 self.format_mean_cell(metric, family, best),
             ]
             row.append(self.format_gap_cell(metric, family, best))
-            if best == self.base:
+            if best == self.spec.baseline:
                 row[3] = "is the baseline"
             if find_behind(family, metric, levels)[1]:
                 row[1] = f"none; nearest {best}"
                 row[3] = f"no point is shown to be better than {words}"
             rows.append(row)
-        minus = f"minus {self.base or 'baseline'}"
+        minus = f"minus {self.spec.baseline or 'baseline'}"
         return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
@@ -113,14 +95,14 @@ class ComparisonTables(NamedTuple):
         """
         if not any(gap.tested for gap in self.gaps):
             return self.tabulate_means(metrics)
-        labels = [one for one in self.view.axis(self.spec.axis).labels if one != self.base]
+        labels = [one for one in self.view.axis(self.spec.axis).labels if one != self.spec.baseline]
         tables = []
         for title, names, columns in self._divide_columns(metrics):
-            rows = self._make_rows([self.base], columns, self.format_mean_cell)
+            rows = self._make_rows([self.spec.baseline], columns, self.format_mean_cell)
             for row in rows:
-                row[0] = f"{self.base}, mean"
+                row[0] = f"{self.spec.baseline}, mean"
             rows += self._make_rows(labels, columns, self.format_gap_cell)
-            tables.append(Table([f"{title}, minus {self.base}", *names], rows))
+            tables.append(Table([f"{title}, minus {self.spec.baseline}", *names], rows))
         return tables
 
     def _divide_columns(self, metrics: Sequence[str]) -> Iterator[tuple[str, list[str], Columns]]:
@@ -231,7 +213,7 @@ def tabulate_tasks(view: View) -> list[Block]:
             if any(summarize(runs, get_metric(key)) for key in keys)
         ]
         titles = [find_title(key.rpartition("/")[2].replace("_", " ")) for key in keys]
-        head = [join_names(*(axis.name for axis in view.axes)) or "cells", *titles]
+        head = [join_names(*(axis.name for axis in view.study.axes)) or "cells", *titles]
         if rows:
             blocks.append(Section(find_title(name), [Table(head, rows)], detail=True))
     return blocks
@@ -246,7 +228,7 @@ def tabulate_ledger(view: View) -> list[Block]:
 
     Numbers are means over updates and seeds.
     """
-    head = [join_names(*(axis.name for axis in view.axes)) or "cells", "rate in config"]
+    head = [join_names(*(axis.name for axis in view.study.axes)) or "cells", "rate in config"]
     head += ["in whole tokens", "selected"]
     for name in ("[MASK]", "random", "kept"):
         head += [f"{name} in config", name]

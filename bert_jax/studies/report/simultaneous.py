@@ -265,9 +265,7 @@ def _draw_spreads(points: int, seeds: int) -> np.ndarray:
 
 def count_seeds(points: int, spread: float, wanted: Wanted) -> int | None:
     """Return the fewest seeds that find a difference with power 0.9; None if more than MOST."""
-
-    def find_chance(seeds: int) -> float:
-        return find_power(seeds, points, spread, wanted)
-
-    seeds = 1 + bisect.bisect_left(range(1, MOST + 1), POWER, key=find_chance)
+    seeds = 1 + bisect.bisect_left(
+        range(1, MOST + 1), POWER, key=lambda seeds: find_power(seeds, points, spread, wanted)
+    )
     return seeds if seeds <= MOST else None

@@ -103,7 +103,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
         gain = next(gap for gap in compared if gap.point == claimed.point)
         if need_direction(claimed.metric) < 0:
             gain = gain.negate()
-        yield name_place(view.axes, named), gain
+        yield name_place(view.study.axes, named), gain
 
 
 # --- words --------------------------------------------------------------------------------------

@@ -33,15 +33,10 @@ class View:
         """The recorded values of single examples of all cells, opened only once."""
         return Examples(self.place.workdir)
 
-    @property
-    def axes(self) -> Sequence[Axis]:
-        """The axes of the study, with the budget if it has several amounts."""
-        return self.study.axes
-
     def axis(self, name: str) -> Axis:
         """Return the axis called `name`; in a study without axes, an axis with one point."""
         alone = Axis(name, (Point("", None),))
-        return next((axis for axis in self.axes if axis.name == name), alone)
+        return next((axis for axis in self.study.axes if axis.name == name), alone)
 
     @functools.cached_property
     def metrics(self) -> list[str]:
@@ -53,7 +48,7 @@ class View:
         """The comparisons that the study states; by default its main metrics over its last axis."""
         if self.study.comparisons:
             return self.study.comparisons
-        axis = self.axes[-1].name if self.axes else ""
+        axis = self.study.axes[-1].name if self.study.axes else ""
         main = [m for m in self.metrics if m.count("/") == 1 and m.partition("/")[2] in MAIN]
         return [Comparison(axis, "", tuple(main))]
 
@@ -68,7 +63,7 @@ class View:
 
     def families(self, axis: str) -> list[Family]:
         """Divide the results into families, within which only one axis and the seed vary."""
-        return group_families(self.axes, self.results, axis)
+        return group_families(self.study.axes, self.results, axis)
 
     def panels(self, axis: str) -> dict[str, list[Family]]:
         """Divide the families of an axis among figures, as {name of the figure: families}.
@@ -78,7 +73,7 @@ class View:
         figure; a single figure is named "".
         """
         panels = {"": self.families(axis)}
-        others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
+        others = [one for one in self.study.axes if one.name != axis and len(one.labels) > 1]
         most = LINES if len(others) > 1 else palette.HUES
         for other in others:
             if max(map(len, panels.values())) <= most:
