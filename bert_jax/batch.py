@@ -3,52 +3,52 @@
 A batch is a flat dict of arrays: B rows, L tokens a row, S examples a row (1 unless rows are
 packed).
 
-| key           | shape  | dtype | written by | read by                                           |
-|---------------|--------|-------|------------|---------------------------------------------------|
-| tokens        | [B, L] | int32 | pipeline   | masking (the truth), encoder if nothing is masked |
-| type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for segment B, unless |
-|               |        |       |            | two separators part them: then 0 for both         |
-| positions     | [B, L] | int32 | pipeline   | encoder, masking keys: place in the example       |
-| segment_ids   | [B, L] | int32 | pipeline   | attention, masking: example of the row, from 1    |
-| unit_ids      | [B, L] | int32 | units      | masking: column of the unit's first token, or -1  |
-| example_ids   | [B, S] | int32 | pipeline   | masking keys, messages: index in the epoch's plan |
-| copies        | [B, S] | int32 | pipeline   | masking keys: the epoch, or epoch mod dupe_factor |
-| places        | [B, S] | int32 | pipeline   | masking: place in the epoch's order, mod 2^32     |
-| cls_positions | [B, S] | int32 | pipeline   | pooler                                            |
-| labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted |
+  | key           | shape  | dtype | written by | read by                                          |
+  |---------------|--------|-------|------------|--------------------------------------------------|
+  | tokens        | [B, L] | int32 | pipeline   | masking (truth), encoder if nothing is masked    |
+  | type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for B, unless        |
+  |               |        |       |            | two separators part them: then 0 for both        |
+  | positions     | [B, L] | int32 | pipeline   | encoder, masking keys: place in the example      |
+  | segment_ids   | [B, L] | int32 | pipeline   | attention, masking: example of the row, from 1   |
+  | unit_ids      | [B, L] | int32 | units      | masking: column of the unit's first token, or -1 |
+  | example_ids   | [B, S] | int32 | pipeline   | masking keys, messages: index in epoch's plan    |
+  | copies        | [B, S] | int32 | pipeline   | masking keys: epoch, or epoch mod dupe_factor    |
+  | places        | [B, S] | int32 | pipeline   | masking: place in the epoch's order, mod 2^32    |
+  | cls_positions | [B, S] | int32 | pipeline   | pooler                                           |
+  | labels        | [B, S] | int32 | pipeline   | pair objectives: 0 true order, -1 not counted    |
 
 Two keys exist only if the masking knobs ask for several views of an example, or for weights:
 
-| views         | [B, S] | int32   | pipeline | masking: number of the example's view, from 0      |
-| unit_scales   | [B, L] | float32 | units    | masking: 1 / a unit's weight, at its first token   |
+  | views       | [B, S] | int32   | pipeline | masking: number of the example's view, from 0    |
+  | unit_scales | [B, L] | float32 | units    | masking: 1 / a unit's weight, at its first token |
 
 In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose unit_ids is -1 is never
 masked. `corrupt_batch` adds these keys, for K prediction slots a row. A slot is room for one
 predicted token. K is fixed, and slots that are not used weigh 0.
 
-| inputs            | [B, L] | int32   | masking  | encoder: tokens after corruption             |
-| predict_positions | [B, K] | int32   | masking  | MLM head: column of each slot                |
-| predict_targets   | [B, K] | int32   | masking  | MLM loss: the true token                     |
-| predict_weights   | [B, K] | float32 | masking  | MLM loss: 1 for a used slot, 0 for a spare   |
-| predict_draws     | [B, K] | uint32  | masking  | replaced: random bits that draw a token      |
-| bound_weights     | [B, K] | float32 | masking  | diffusion: weight of the slot in the bound   |
-| causal            | [B, L] | bool    | hybrid   | attention: tokens that attend to no later one|
-| judged            | [B, L] | float32 | replaced | its loss: 1 for a token that is judged       |
+  | inputs            | [B, L] | int32   | masking  | encoder: tokens after corruption            |
+  | predict_positions | [B, K] | int32   | masking  | MLM head: column of each slot               |
+  | predict_targets   | [B, K] | int32   | masking  | MLM loss: the true token                    |
+  | predict_weights   | [B, K] | float32 | masking  | MLM loss: 1 for a used slot, 0 for a spare  |
+  | predict_draws     | [B, K] | uint32  | masking  | replaced: random bits that draw a token     |
+  | bound_weights     | [B, K] | float32 | masking  | diffusion: weight of the slot in the bound  |
+  | causal            | [B, L] | bool    | hybrid   | attention: tokens that see no later one     |
+  | judged            | [B, L] | float32 | replaced | its loss: 1 for a token that is judged      |
 
 Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
 counted:
 
-| labels        | [B, 1] | int32   | features | classify: the class; choice: the option            |
-| values        | [B, 1] | float32 | features | regress                                            |
-| tags          | [B, L] | int32   | features | tag: the class of a word, at its first piece       |
-| spans         | [B, 2] | int32   | features | span: columns of the answer's first and last token |
+  | labels | [B, 1] | int32   | features | classify: the class; choice: the option            |
+  | values | [B, 1] | float32 | features | regress                                            |
+  | tags   | [B, L] | int32   | features | tag: the class of a word, at its first piece       |
+  | spans  | [B, 2] | int32   | features | span: columns of the answer's first and last token |
 
 `causal_lm` needs only the keys of the pipeline: the target of a token is the next token.
 
 In generation a row is one new token. The encoder keeps the keys and values of P earlier tokens, and
 the batch has
 
-| past_positions | [B, P] | int32 | generate | encoder: positions of kept tokens, or -1 |
+  | past_positions | [B, P] | int32 | generate | encoder: positions of kept tokens, or -1 |
 
 A row whose segment_ids are all 0 fills up a batch and is never counted. With S = 1, padding comes
 last.
