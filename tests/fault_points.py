@@ -52,6 +52,20 @@ def fill(folder: Path) -> Path:
     return filler
 
 
+def stop_at(owner: Any, name: str, number: int, replace: Callable[..., None] = setattr) -> None:
+    """Send a stop signal before a function's call of a number, which counts from 1."""
+    function = getattr(owner, name)
+    calls: list[int] = []
+
+    def call(*arguments: Any) -> Any:
+        calls.append(number)
+        if len(calls) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*arguments)
+
+    replace(owner, name, call)
+
+
 def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setattr) -> None:
     """Have a module of the package reach its point: training.runs or evaluation.inference."""
     changed: Any = module

@@ -159,6 +159,8 @@ class Run:
         self.best: float | None = saved.get("best")
         self.misses: int = saved.get("misses", 0)  # evaluations in a row without a better one
         self.window = Totals(saved.get("window"))
+        # Evaluations that a stop signal left out at `start`, without those that were removed since.
+        self.owed = [name for name in self.config.evals if name in saved.get("owed", [])]
         writer = Writer(
             self.workdir,
             self.config,
@@ -166,6 +168,7 @@ class Run:
             quiet=quiet,
             seconds=saved.get("seconds", 0.0),
             branches=0 < start == self.fork,
+            owed=self.owed,
         )
         self.writer = resources.enter_context(contextlib.closing(writer))
 

@@ -127,13 +127,13 @@ class Runs:
         """Run the evaluations that a stop signal prevented in an earlier attempt.
 
         The results are added to the saved step of each run, so that no later attempt repeats them.
+        Runs may owe different evaluations, if such an attempt ended between two runs.
         """
-        owed = self._runs[0].saved.get("owed", [])
-        if not owed:
-            return
-        left = self.run_evaluations(owed, state, step)
-        for _, run in self.list_active():
-            run.save_evaluations(step, left)
+        owed = [name for name in self.config.evals if any(name in run.owed for run in self._runs)]
+        left = self.run_evaluations(owed, state, step, only_owed=True)
+        for run in self._runs:
+            if run.owed:
+                run.save_evaluations(step, [name for name in run.owed if name in left])
         if left:
             self.raise_stopped(step)
 
@@ -186,8 +186,13 @@ class Runs:
                 due.append(name)
         return due
 
-    def run_evaluations(self, names: list[str], state: State, step: int) -> list[str]:
-        """Evaluate each run that has not diverged; list the evaluations that a signal cut off."""
+    def run_evaluations(
+        self, names: list[str], state: State, step: int, only_owed: bool = False
+    ) -> list[str]:
+        """Evaluate each run that has not diverged; list the evaluations that a signal cut off.
+
+        With `only_owed`, a run makes only the evaluations that it owes.
+        """
         if names:
             self.record_pending_metrics()
         for position, name in enumerate(names):
@@ -203,6 +208,8 @@ class Runs:
                     layout = self.program.layout["params"]
                     evaluate = self._evaluators[name]
                     for index, run in self.list_active():
+                        if only_owed and name not in run.owed:
+                            continue
                         params = self.program.pick(state["params"], index, layout)
                         results.append((run, *evaluate(params, self._stop_flag.check_batch)))
             except Interrupted:

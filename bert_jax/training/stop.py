@@ -58,8 +58,8 @@ class StopFlag(signals.Handler):
     """A flag that stop signals raise and that the training loop reads after each step.
 
     The same signal again ends the process at once. The module `signals` says which signals count.
-    Before the loop first reads the flag there is nothing to save, and preparing or compiling may
-    take hours. So until then a signal interrupts, as Ctrl-C does.
+    Preparing or compiling may take hours. So before the loop first reads the flag a signal
+    interrupts, as Ctrl-C does, except in an evaluation that an earlier attempt left out.
 
     In a run of several processes, SIGTERM belongs to the preemption service of jax. After every
     step, and after every batch of an evaluation, each process asks the service whether to stop.
@@ -120,7 +120,7 @@ class StopFlag(signals.Handler):
                 with contextlib.suppress(RuntimeError):
                     stream.flush()
             os._exit(Stopped.code)
-        if not self._in_loop and not self._distributed:
+        if not (self._in_loop or self._interrupts or self._distributed):
             raise KeyboardInterrupt(name)
         self.signal = number
         _print(f"{name}: saving after this step, then stopping; {name} once more stops at once")

@@ -47,6 +47,7 @@ class Writer:
         quiet: bool = False,
         seconds: float = 0.0,
         branches: bool = False,
+        owed: Sequence[str] = (),
     ):
         """Open the files, and drop their lines after the step `start`.
 
@@ -58,6 +59,8 @@ class Writer:
           seconds: the seconds that the run had worked when step `start` was saved.
           branches: whether the run is a branch that begins at `start`; its first line names the
             trunk.
+          owed: the evaluations that are still to be made at `start`; their lines are dropped too,
+            because a process may be killed before it notes an evaluation as made.
         """
         self.finished = False  # set when training has come to its end
         self._active = jax.process_index() == 0
@@ -76,9 +79,9 @@ class Writer:
             return
         path = workdir / records.METRICS
         self._samples = workdir / records.SAMPLES
-        truncate_metrics(path, 0 if branches else start)
-        if self._samples.exists():
-            truncate_metrics(self._samples, start)
+        truncate_metrics(path, 0 if branches else start, owed)
+        if self._samples.exists():  # which has lines of `validation` alone
+            truncate_metrics(self._samples, start - 1 if "validation" in owed else start)
         names = config.logging.trackers
         self._trackers = trackers.Trackers(names, workdir, start, to_dict(config))
         self._file = path.open("a", encoding="utf-8")
@@ -181,14 +184,19 @@ class Writer:
         return f"  {tqdm.format_interval(pace * (self._total - step))} left"
 
 
-def truncate_metrics(path: Path, step: int) -> None:
+def truncate_metrics(path: Path, step: int, owed: Sequence[str] = ()) -> None:
     """Drop the lines after `step`, and an incomplete last line; at step 0 drop all lines.
 
-    The file is replaced in one move.
+    At `step` itself the lines of the evaluations `owed` are dropped. The file is replaced in one
+    move.
     """
     kept = []
     if step > 0 and path.exists():
-        kept = [line for line in records.read_rows(path) if line["step"] <= step]
+        prefixes = tuple(f"eval/{name}/" for name in owed)
+        for line in records.read_rows(path):
+            again = line["step"] == step and any(key.startswith(prefixes) for key in line)
+            if line["step"] <= step and not again:
+                kept.append(line)
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints import saving
+from bert_jax.checkpoints.manifest import list_metrics
 from bert_jax.config import knobs
-from bert_jax.errors import CheckpointError, ConfigError, DivergedError
+from bert_jax.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from bert_jax.evaluation import corpus, inference
-from bert_jax.training import program, run, stop
+from bert_jax.training import program, run, runs, stop
 from bert_jax.training.runs import Runs, last_common_step
 from bert_jax.training.step import compute_inputs
-from tests import outcomes, texts
+from tests import fault_points, outcomes, texts
 from tests.checkpoints.states import flip_bit, save_steps
 from tests.texts import configure
 
@@ -55,23 +57,45 @@ def fused(base, tmp_path_factory) -> Path:
     return folder
 
 
+def die_in_second(function: Callable) -> Callable:
+    """Return a method of Checkpoints that raises an error for step 8 of the second run."""
+
+    def call(self: Any, step: int, *arguments: Any) -> None:
+        if step == 8 and self.folder.parent.name == "1":
+            raise KeyboardInterrupt
+        function(self, step, *arguments)
+
+    return call
+
+
 @pytest.mark.fault(1)
 def test_killed_runs_go_on_from_a_common_step(base, fused, tmp_path, monkeypatch, one_device):
     """The first run has saved step 8, and the kill comes before the second has."""
-    save = saving.Checkpoints.save
-
-    def die(self: Any, step: int, *args: Any, **settings: Any) -> None:
-        if step == 8 and self.folder.parent.name == "1":
-            raise KeyboardInterrupt
-        save(self, step, *args, **settings)
-
     with monkeypatch.context() as patch:
-        patch.setattr(saving.Checkpoints, "save", die)
+        patch.setattr(saving.Checkpoints, "save", die_in_second(saving.Checkpoints.save))
         with pytest.raises(KeyboardInterrupt):
             train.train(make_jobs(base, tmp_path))
     train.train(make_jobs(base, tmp_path))
     for index in range(len(VARIED)):
         outcomes.assert_same(tmp_path / str(index), fused / str(index), 8)
+
+
+@pytest.mark.fault(1)
+def test_each_run_makes_what_it_owes(base, fused, tmp_path, monkeypatch, one_device):
+    """The first run has noted its evaluation of step 8, and the kill comes before the second."""
+    write = saving.Checkpoints.write_evaluations
+    with monkeypatch.context() as patch:
+        fault_points.stop_at(runs.Runs, "list_due", 8, patch.setattr)
+        with pytest.raises(Stopped):
+            train.train(make_jobs(base, tmp_path))
+        patch.setattr(saving.Checkpoints, "write_evaluations", die_in_second(write))
+        with pytest.raises(KeyboardInterrupt):
+            train.train(make_jobs(base, tmp_path))
+    train.train(make_jobs(base, tmp_path))
+    for index in range(len(VARIED)):
+        ours, theirs = (folder / str(index) for folder in (tmp_path, fused))
+        assert outcomes.metrics(ours) == outcomes.metrics(theirs)
+        assert list_metrics(ours) == list_metrics(theirs)
 
 
 @pytest.mark.fault(6)
@@ -100,18 +124,18 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
     folders = [tmp_path / name / "checkpoints" for name in "ab"]
     save_steps(folders[0], 4, 8, 12)
-    runs: Any = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
-    assert last_common_step(runs) == 0
+    both: Any = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
+    assert last_common_step(both) == 0
     save_steps(folders[1], 4, 8)
-    assert last_common_step(runs) == 8
+    assert last_common_step(both) == 8
     flip_bit(folders[1] / "8" / "rest" / "_METADATA")
-    assert last_common_step(runs) == 4
+    assert last_common_step(both) == 4
     said = capsys.readouterr().err
     assert f"warning: checkpoint corrupt: {folders[1]}/8/rest/_METADATA" in said
     assert "all runs fall back to step 4" in said
     flip_bit(folders[0] / "4" / "manifest.json")
     with pytest.raises(CheckpointError, match=r"checkpoint corrupt: .*a/checkpoints/4/manifest"):
-        last_common_step(runs)
+        last_common_step(both)
 
 
 def test_runs_under_pmap_do_not_train_together(base, tmp_path):
@@ -140,9 +164,9 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
         mesh = program.mesh_for(config)
         flag = stop.StopFlag()
         jobs = [(config, tmp_path)]
-        runs = Runs(jobs, mesh, 0, lambda *_: None, flag, resources)
-        state, start = runs.restore_or_init()
-        assert runs.run_evaluations(["validation"], state, start) == []
+        together = Runs(jobs, mesh, 0, lambda *_: None, flag, resources)
+        state, start = together.restore_or_init()
+        assert together.run_evaluations(["validation"], state, start) == []
     (compiled,) = programs
     gathered = re.findall(r"= f32\[([\d,]+)\][^=]*? all-gather\(", compiled)
     assert gathered, "parameters are split, and gathered where they are used"

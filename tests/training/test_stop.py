@@ -1,7 +1,7 @@
 """A stop signal never waits for an evaluation: the same command makes up for it."""
 
-import os
-import signal
+import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,23 @@ from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
 from bert_jax.errors import Stopped
 from bert_jax.evaluation import corpus
-from bert_jax.training import runs
-from tests import outcomes, texts
+from bert_jax.training import run, runs
+from tests import fault_points, outcomes, texts
 
 KNOBS = {"steps": 6, "checkpoints__every": 100, "evals__validation__every": 3}
 LOSS = "eval/validation/mlm_loss"
 
 
+def configure(base: Path, *names: str) -> knobs.Config:
+    """Return the config of a run with evaluations of these names, which are alike."""
+    config = texts.configure(base, **KNOBS)
+    return dataclasses.replace(config, evals=dict.fromkeys(names, config.evals["validation"]))
+
+
 @pytest.fixture(scope="module")
 def whole(base, tmp_path_factory) -> tuple[knobs.Config, Path]:
     """A run that nothing stops, and its config."""
-    config = texts.configure(base, **KNOBS)
+    config = configure(base, "validation", "extra")
     workdir = tmp_path_factory.mktemp("whole") / "run"
     with texts.one_device():
         train.run(config, workdir, command=[])
@@ -33,45 +39,42 @@ def read_losses(workdir: Path) -> dict[int, float]:
     return {line["step"]: line[LOSS] for line in outcomes.metrics(workdir) if LOSS in line}
 
 
+def die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.fault(1, 2)
-@pytest.mark.parametrize(("when", "step"), [("before it", 3), ("in it", 6)])
-def test_stop_saves_without_the_evaluation_that_is_due(
-    whole, tmp_path, monkeypatch, one_device, when, step
+@pytest.mark.parametrize(("when", "step"), [("before them", 3), ("in the second", 6)])
+def test_stop_saves_without_evaluations_that_are_due(
+    whole, base, tmp_path, monkeypatch, one_device, when, step
 ):
+    """A second stop, and a kill, come while the next attempts make up for them."""
     config, unstopped = whole
-    calls: list[int] = []
-
-    def send_signal() -> None:
-        calls.append(step)
-        if len(calls) == step // 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    evaluate = corpus.Evaluator.__call__
-    list_due = runs.Runs.list_due
-
-    def interrupt(evaluator, params, *rest):
-        send_signal()
-        return evaluate(evaluator, params, *rest)
-
-    def list_and_interrupt(self, now):
-        due = list_due(self, now)
-        if due:
-            send_signal()
-        return due
+    workdir = tmp_path / "run"
+    owed = 2 if when == "before them" else 1
+    with monkeypatch.context() as patch:
+        if when == "before them":
+            fault_points.stop_at(runs.Runs, "list_due", 3, patch.setattr)
+        else:
+            fault_points.stop_at(corpus.Evaluator, "__call__", 4, patch.setattr)
+        with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
+            train.run(config, workdir, command=[])
+    assert manifest.list_steps(workdir / "checkpoints") == [step]
+    assert [*read_losses(workdir)] == ([] if owed == 2 else [3, 6])
+    if owed == 1:  # an evaluation that was removed is owed no more
+        shutil.copytree(workdir, tmp_path / "removed")
+        train.run(configure(base, "validation"), tmp_path / "removed", command=[])
 
     with monkeypatch.context() as patch:
-        if when == "in it":
-            patch.setattr(corpus.Evaluator, "__call__", interrupt)
-        else:
-            patch.setattr(runs.Runs, "list_due", list_and_interrupt)
+        fault_points.stop_at(corpus.Evaluator, "__call__", owed, patch.setattr)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
-            train.run(config, tmp_path, command=[])
-    assert manifest.list_steps(tmp_path / "checkpoints") == [step]
-    assert [*read_losses(tmp_path)] == [3, 6][: step // 3 - 1]
-
+            train.run(config, workdir, command=[])
+        patch.setattr(run.Run, "save_evaluations", die)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, workdir, command=[])
     for _ in range(2):  # the second attempt finds nothing to do
-        train.run(config, tmp_path, command=[])
-        assert outcomes.metrics(tmp_path) == outcomes.metrics(unstopped)
-    metrics, damaged = manifest.read_metrics(tmp_path / "checkpoints")
+        train.run(config, workdir, command=[])
+        assert outcomes.metrics(workdir) == outcomes.metrics(unstopped)
+    metrics, damaged = manifest.read_metrics(workdir / "checkpoints")
     assert not damaged
     assert metrics[step] == pytest.approx(read_losses(unstopped)[step])

@@ -67,6 +67,21 @@ def test_truncate_keeps_the_lines_up_to_the_step(tmp_path_factory, steps, step, 
     assert [json.dumps(json.loads(line)) for line in path.read_text().splitlines()] == expected
 
 
+def test_evaluations_that_are_owed_leave_no_lines(tmp_path):
+    names = ["train/loss", "eval/validation/loss", "eval/extra/loss"]
+    samples = tmp_path / "samples.jsonl"
+    for owed in (["extra"], ["validation", "extra"]):
+        made = open_writer(tmp_path)
+        for name in names:
+            made.write(10, {name: 1.0})
+        made.close()
+        samples.write_text('{"step": 5}\n{"step": 10}\n')
+        open_writer(tmp_path, 10, owed=owed).close()
+        kept = [name for line in read_lines(tmp_path) for name in names if name in line]
+        assert kept == names[: -len(owed)]
+        assert len(samples.read_text().splitlines()) == (1 if "validation" in owed else 2)
+
+
 def test_time_goes_on_over_a_resume(tmp_path, clock):
     for start, seconds in ((0, 0.0), (2, 10.0)):
         made = open_writer(tmp_path, start, seconds=seconds)
