@@ -25,6 +25,8 @@ def make_mesh(settings: knobs.Parallel, runs: int = 1) -> Mesh:
     """Make the mesh of all devices.
 
     With `data` = -1, runs that train together are split over devices first, as far as possible.
+    Devices are in the order of their network, in which the places of a process may be apart. Under
+    pmap each process must make rows of its own, so its devices stand next to each other.
     """
     everything = devices.list_all()
     rest, remainder = divmod(len(everything), settings.fsdp)
@@ -38,7 +40,11 @@ def make_mesh(settings: knobs.Parallel, runs: int = 1) -> Mesh:
             "leave data at -1 and let fsdp divide the device count",
         )
     types = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh((across, data, settings.fsdp), AXES, axis_types=types, devices=everything)
+    shape = (across, data, settings.fsdp)
+    if settings.step == "pmap":
+        by_process = sorted(everything, key=lambda device: device.process_index)
+        return Mesh(np.array(by_process).reshape(shape), AXES, axis_types=types)
+    return jax.make_mesh(shape, AXES, axis_types=types, devices=everything)
 
 
 # --- the state of a run ---------------------------------------------------------------------------
@@ -138,7 +144,10 @@ def check_rows(rows: int, mesh: Mesh, what: str) -> None:
 
 
 def local_rows(rows: int, mesh: Mesh) -> slice:
-    """Return the slice of a global batch whose rows are on the devices of this process."""
+    """Return the smallest slice of a global batch that has all rows of this process's devices.
+
+    If the places of these devices are apart, it has rows of other processes too.
+    """
     indices = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
     bounds = [index[0].indices(rows) for index in indices if index is not None]
     return slice(min(b[0] for b in bounds), max(b[1] for b in bounds))

@@ -79,11 +79,15 @@ class Clock:
                 self._left_out += taken
 
     def tick(self, batch: Batch) -> None:
-        """Count an update that was dispatched with this batch."""
+        """Count an update that was dispatched with this batch, or with this process's part of it.
+
+        The parts of processes may overlap, up to the whole batch in each (`sharding.local_rows`).
+        """
         self._count += 1
         tokens, flops = count_work(self._config, self._vocab_size, batch)
-        self._tokens += jax.process_count() * tokens
-        self._flops += jax.process_count() * flops
+        parts = self._config.batch_size / len(batch["tokens"])
+        self._tokens += parts * tokens
+        self._flops += parts * flops
         if self._count == 1:  # the first call returns once the update is compiled
             other = self._waited + self._left_out
             self._seconds["compile"] += time.perf_counter() - self._began - other

@@ -229,8 +229,8 @@ class Runs:
 
         The record of a run names the evaluations `owed`, which are still to be run at this step.
         """
+        self.record_pending_metrics()  # waits for the update, whose time is no time of saving
         with self.clock.on("saving"):
-            self.record_pending_metrics()
             for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
                     own = self.program.pick(state, index, self.program.layout)

@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.training import clock, stop
 from bert_jax.training.clock import Clock
+from bert_jax.training.runs import Runs
 from tests import tiny
 
 CONFIG = tiny.config(batch_size=4, sequence_length=32)
@@ -47,6 +48,7 @@ def test_clock_tells_time_apart(now, monkeypatch):
     for bucket, seconds in (("evaluation", 7.0), ("saving", 4.0)):
         with one.on(bucket):
             now[0] += seconds
+    monkeypatch.setattr(jax, "process_count", lambda: 2)  # the rows of both are the whole batch
     pass_updates(one, now, 5)
     found = one.values()
     spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 13.0, "saving": 4.0}
@@ -59,6 +61,15 @@ def test_clock_tells_time_apart(now, monkeypatch):
     monkeypatch.setattr(clock, "find_peak_flops", lambda kind: 1e9)
     share = found["model_flops_per_second"] / (1e9 * jax.device_count())
     assert one.values()["mfu"] == pytest.approx(share)
+
+
+def test_waiting_for_an_update_is_not_saving(now):
+    together = Runs.__new__(Runs)
+    together.clock = Clock(CONFIG, tiny.VOCAB)
+    together._runs = []
+    together.record_pending_metrics = lambda: now.__setitem__(0, now[0] + 5)
+    together.save_runs({}, 1)
+    assert (now[0], together.clock.state()["seconds"]["saving"]) == (105.0, 0.0)
 
 
 def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):

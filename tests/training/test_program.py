@@ -29,6 +29,26 @@ def test_fsdp_leaves_a_device_a_quarter():
         assert find_share(tiny.config(model__layers=1), part) == 1.0
 
 
+class Chip:
+    """A chip of v5e:4x4 as jax describes it; a host has 2 x 2 of them."""
+
+    platform, device_kind, core_on_chip, slice_index = "tpu", "TPU v5 lite", 0, 0
+
+    def __init__(self, number: int):
+        host, own = divmod(number, 4)
+        self.id, self.process_index = number, host
+        self.coords = (host % 2 * 2 + own % 2, host // 2 * 2 + own // 2, 0)
+
+
+def test_mesh_under_pmap_is_in_the_order_of_processes(monkeypatch):
+    """By its network, a host of v5e:4x4 has places between which there are those of others."""
+    monkeypatch.setattr(sharding.devices, "list_all", lambda: list(map(Chip, range(16))))
+    for step, places in (("jit", [0, 1, 6, 15]), ("pmap", [0, 1, 2, 3])):
+        mesh = sharding.make_mesh(knobs.Parallel(step=step))
+        hosts = [chip.process_index for chip in mesh.devices.ravel()]
+        assert [place for place, host in enumerate(hosts) if host == 0] == places
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["vmap", "map"])
 def test_runs_lie_on_devices_of_their_own(how):
