@@ -55,12 +55,12 @@ class TrainingData:
     def distinct(self) -> float:
         """Count the examples with different masks: copies times views times examples of an epoch.
 
-        The number is infinite if every epoch draws new masks.
+        The number is infinite if every epoch draws new masks, and for a labelled task, which has
+        none.
         """
         copies = self.config.masking.dupe_factor
-        if not copies:
+        if not copies or not isinstance(self.source, pipeline.TextStream):
             return math.inf
-        assert isinstance(self.source, pipeline.TextStream)  # labels have no copies
         return copies * self.source.views * self.source.examples_per_epoch
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:

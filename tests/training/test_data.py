@@ -1,6 +1,7 @@
 """What follows from the data: labelled tasks through the loop, and checkpoints by words."""
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.config import knobs, load_file
+from bert_jax.config import default, knobs, load_file
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
@@ -55,6 +56,12 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
     assert config.evals["validation"].every == config.checkpoints.every == -(-rows // 8)
+
+
+def test_task_ignores_the_copies_of_a_preset(folder, monkeypatch):
+    monkeypatch.setattr(tasks, "default", lambda: default("google_2018"))
+    found = data.load_training_data(classify(folder))
+    assert (found.config.masking.dupe_factor, found.distinct()) == (10, math.inf)
 
 
 def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, capfd, one_device):
