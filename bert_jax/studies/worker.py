@@ -43,6 +43,8 @@ Train = Callable[..., bool]  # bert_jax.train.train, which a study may not impor
 Act = Callable[[Sequence[Cell]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CHILD = "BERT_JAX_JOINED"  # set in a child process, which trains with other ones
+# With these each run trains by itself: see `groups.find_signature`.
+ALONE = {"checkpoints.patience", "parallel.step"}
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
@@ -203,7 +205,10 @@ class Worker:
             missing = [cell for cell in done if name in self._place.list_missing(cell)]
             tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
             if tuned:
-                self.attempt(tuned, f"evaluation {name}", functools.partial(self.finetune, name))
+                changed = dict(tuned[0].evaluations[name]["changes"])
+                parts = [[cell] for cell in tuned] if ALONE & changed.keys() else [tuned]
+                for part in parts:
+                    self.attempt(part, f"evaluation {name}", functools.partial(self.finetune, name))
                 continue
             for number, cell in enumerate(missing):
                 logger.info(f"{name}: cell {number + 1} of {len(missing)}")

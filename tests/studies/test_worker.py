@@ -122,6 +122,18 @@ def test_finetuning_has_the_data_order_of_its_cell(done):
     assert [(config.seed, config.data_seed) for config, _ in begun] == [(7, 7)]
 
 
+def test_finetunings_with_patience_train_alone(done, monkeypatch):
+    """Together all would end with the last of them, and their scores depend on their group."""
+    place, cells = done
+    tried: list[int] = []
+    monkeypatch.setattr(worker.Worker, "attempt", lambda _, cells, *__: tried.append(len(cells)))
+    for changes in {}, {"checkpoints.patience": 2}:
+        asked = {"new": {"kind": "finetune", "task": "sst2", "changes": changes}}
+        edited = [dataclasses.replace(cell, evaluations=asked) for cell in cells]
+        worker.Worker(place, 20, train).evaluate(edited)
+    assert tried == [2, 1, 1]
+
+
 def test_edited_finetuning_begins_anew(study, tmp_path):
     config = expand(study)[0].config
     folder = tmp_path / "films"
