@@ -33,8 +33,8 @@ class Checkpoints:
     """The checkpoints of one run.
 
     These steps are kept: the `keep` latest steps, the step with the best metric if `keep_best`, and
-    the steps listed in `at`. Only the process that holds the lock of the run may save and restore,
-    because both delete what a killed process left behind.
+    the steps listed in `at`. Only the process that holds the lock of the run may save, because
+    saving deletes what a killed process left behind.
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
@@ -43,7 +43,7 @@ class Checkpoints:
         self._keep_best = keep_best
         self._at = at
         self._manager: Manager | None = None  # opened by the first save
-        self._step = -1  # the step that was restored or saved last
+        self._step = -1  # the step that was saved last
         self._metric: float | None = None  # of that step, if it is being saved
         self._needed = 0  # bytes of the last save
 
@@ -56,8 +56,6 @@ class Checkpoints:
         `close` before the process ends, or the last save is lost.
         """
         self.wait()
-        if step == self._step:
-            return  # it is on disk already, and replacing it would leave a moment without it
         if jax.default_backend() == "cpu":
             state = _copy(state)  # Orbax keeps views, and the caller's next update is in place
         check_finite(state["params"])
@@ -65,13 +63,12 @@ class Checkpoints:
         items: dict[str, Any] = {"meta": ocp.args.JsonSave(meta)}
         for name, tree in reading.split_state(state).items():
             items[name] = ocp.args.PyTreeSave(tree)
-        previous = self._step
         self._step = step
         self._metric = metric if metric is not None and math.isfinite(metric) else None
         self._needed = bytes_needed(state)
         with self._explain_failure():
             if self._manager is None:
-                self._manager = self._open_manager(previous)
+                self._manager = self._open_manager()
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def restore(
@@ -79,10 +76,11 @@ class Checkpoints:
     ) -> tuple[dict[str, PyTree], dict[str, Any], int] | None:
         """Restore the newest sound step, or `step`; see `reading.read_state`."""
         self.wait()
-        restored = reading.read_state(self.folder, like, step)
-        if restored is not None:
-            self._step = restored[2]
-        return restored
+        return reading.read_state(self.folder, like, step)
+
+    def delete_after(self, step: int) -> None:
+        """Delete all later steps: an attempt that the run does not continue saved them."""
+        self._remove(str(later) for later in manifest.list_steps(self.folder) if later > step)
 
     def write_evaluations(self, step: int, metric: float | None, changed: dict[str, Any]) -> None:
         """Record evaluations that came after the save: see `manifest.write_evaluations`."""
@@ -116,13 +114,9 @@ class Checkpoints:
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
-    def _open_manager(self, previous: int) -> "Manager":
-        """Open Orbax's manager, after deleting all steps later than `previous`.
-
-        Steps later than `previous` were saved by an attempt that the run does not continue.
-        """
+    def _open_manager(self) -> "Manager":
+        """Open Orbax's manager, after deleting what a killed process was saving."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._remove(str(step) for step in manifest.list_steps(self.folder) if step > previous)
         self._remove_drafts()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("nothing is left to delete")

@@ -146,7 +146,12 @@ class Run:
         self._data.tokenizer.save(self.workdir / "tokenizer")
 
     def begin_at(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
-        """Begin at step `start`: load ledger and counters of its checkpoint; open the `Writer`."""
+        """Begin at step `start`: load ledger and counters of its checkpoint; open the `Writer`.
+
+        Later checkpoints and lines are dropped. The checkpoints go first, because no attempt may
+        continue one whose lines are lost.
+        """
+        self.checkpoints.delete_after(start)
         saved = self.saved = self.saved if start else {}
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints import saving
-from bert_jax.checkpoints.manifest import list_metrics
+from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from bert_jax.evaluation import corpus, inference
@@ -75,6 +76,10 @@ def test_killed_runs_go_on_from_a_common_step(base, fused, tmp_path, monkeypatch
         patch.setattr(saving.Checkpoints, "save", die_in_second(saving.Checkpoints.save))
         with pytest.raises(KeyboardInterrupt):
             train.train(make_jobs(base, tmp_path))
+        patch.setattr(runs.Runs, "next_batch", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train.train(make_jobs(base, tmp_path))
+    assert list_steps(tmp_path / "0" / "checkpoints") == [4], "as far as its metrics"
     train.train(make_jobs(base, tmp_path))
     for index in range(len(VARIED)):
         outcomes.assert_same(tmp_path / str(index), fused / str(index), 8)
