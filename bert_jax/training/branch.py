@@ -22,7 +22,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.checkpoints import reading
 from bert_jax.config import costs, knobs
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, need
 from bert_jax.training.step import State, compute_inputs
 
 FINGERPRINTS = ("corpus", "tokenizer", "batches")
@@ -88,12 +88,22 @@ def check_trunk(config: knobs.Config) -> None:
 
 
 def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], run: Path) -> None:
-    """Refuse a trunk whose updates up to the fork differ from the run's; name the difference."""
+    """Refuse a trunk whose updates up to the fork differ from the run's; name the difference.
+
+    Refuse also a fork whose evaluations a stop signal left out: the best value, which a branch goes
+    on with, lacks them.
+    """
     step = config.trunk[1]
     found = reading.read_meta(run / "checkpoints", step)
     assert found is not None
     meta = found[0]
     there = configs.read_recorded(meta["config"])
+    owed = [name for name in config.evals if name in meta.get("owed", [])]
+    need(
+        not owed,
+        f"{run}@{step}: a stop signal left out its evaluations ({', '.join(owed)})",
+        "resume that run, which makes up for them",
+    )
 
     def refuse(what: str, old: Any, new: Any, at: int = 1) -> None:
         hint = "change it back, or train without branch_from"

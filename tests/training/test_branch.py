@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from bert_jax import train
+from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
+from bert_jax.errors import ConfigError
 from bert_jax.training import branch
 from tests import outcomes, texts
 
@@ -78,6 +80,18 @@ def test_branch_is_the_unbranched_run_to_the_bit(base, trunk, tmp_path, capfd):
     run(config, workdir)
     assert f"resuming {workdir} at step 20" in capfd.readouterr().err
     compare_arrays(workdir, whole, LONG)
+
+
+@pytest.mark.fault(2)
+def test_branch_refuses_a_fork_that_owes_an_evaluation(base, trunk, tmp_path):
+    """Its best value would lack this evaluation for good; other evaluations are not its own."""
+    owing = Path(shutil.copytree(trunk, tmp_path / "owing"))
+    fork = owing / "checkpoints" / str(FORK)
+    manifest.write_evaluations(fork, None, {"owed": ["other"]})
+    branch.check_trunk(make_config(base, owing))
+    manifest.write_evaluations(fork, None, {"owed": ["other", "validation"]})
+    with pytest.raises(ConfigError, match=r"left out its evaluations \(validation\)"):
+        branch.check_trunk(make_config(base, owing))
 
 
 def test_branch_compares_data_by_what_it_is(base, trunk, tmp_path):
