@@ -25,12 +25,16 @@ from typing import Any
 import pytest
 
 CALL = """
-import pickle, sys
+import os, pickle, signal, sys
 sys.path[:0] = {path!r}
-modules = __import__("tests.clusters").clusters.modules()
-sys.modules.update({{name: modules[name] for name in ("submitit", "ray")}})
+sys.modules.update(__import__("tests.clusters").clusters.modules())
 from pathlib import Path
 function, arguments = pickle.loads(Path({place!r}, "call").read_bytes())
+def queue_again(*_):  # submitit installs such a handler before it calls the function of a job
+    Path({place!r}, "call").write_bytes(pickle.dumps((function.checkpoint(), ())))
+    os.execv(sys.executable, sys.orig_argv)
+if hasattr(function, "checkpoint"):
+    signal.signal(signal.SIGUSR2, queue_again)
 try:
     answer = "success", function(*arguments)
 except Exception as error:  # of any kind: a scheduler reports it, and the caller decides
@@ -156,7 +160,9 @@ def modules() -> dict[str, Any]:
     submitit.core = types.SimpleNamespace(
         utils=types.SimpleNamespace(FailedJobError=FailedJobError)
     )
-    return {"submitit": submitit, "ray": Ray()}
+    helpers: Any = types.ModuleType("submitit.helpers")
+    helpers.DelayedSubmission = lambda function: function
+    return {"submitit": submitit, "submitit.helpers": helpers, "ray": Ray()}
 
 
 SLURM = """

@@ -176,17 +176,18 @@ def test_worker_saves_when_its_parent_is_stopped(sent, told, place):
     assert log.read_text().count("told") == 1 or sent == "SIGKILL"
 
 
-def test_slurm_job_goes_on_after_it_has_saved(place, stand_ins, monkeypatch, tmp_path):
-    """submitit calls `checkpoint` before the time is over, and queues what it returns."""
-    helpers = types.ModuleType("submitit.helpers")
-    helpers.DelayedSubmission = lambda function: function  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "submitit.helpers", helpers)
-    work = slurm.Work(place.workdir, LONG, str(tmp_path))
-    work._worker = base.start_worker(place.workdir, LONG, place.log(LONG), {})
-    wait_for_words("cores", place.log(LONG))
-    again = work.checkpoint()
-    assert place.log(LONG).read_text().endswith("told SIGUSR2\nsaved\n")
-    assert vars(again) == {k: v for k, v in vars(work).items() if k != "_worker"}
+def test_slurm_job_goes_on_after_it_has_saved(place, stand_ins):
+    """At the time limit submitit's handler calls `checkpoint` and queues the job again."""
+    engine = engines.make_engine("slurm", place, 1, {"cluster": "local"})
+    (job,) = engine.start([LONG])
+    log = place.log(LONG)
+    wait_for_words("cores", log)
+    job._call.process.send_signal(signal.SIGUSR2)
+    wait_for_words("saved\ncores", log)
+    assert engine.poll(job) is None
+    engine.stop([job])
+    assert wait_for_codes(engine, [job]) == [75]
+    assert re.findall("told (.*)", log.read_text()) == ["SIGUSR2", "SIGTERM"]
 
 
 def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp_path):

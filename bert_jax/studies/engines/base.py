@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,8 +85,8 @@ class Relay(signals.Handler):
     A warning (SIGUSR1 or SIGUSR2) is passed on as SIGUSR2, and any other signal as SIGTERM.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        super().__init__(signals.SIGNALS)
+    def __init__(self, process: subprocess.Popen[bytes], numbers: Iterable[int]) -> None:
+        super().__init__(numbers)
         self._process = process
 
     def handle(self, number: int, _: Any) -> None:
@@ -95,12 +95,12 @@ class Relay(signals.Handler):
         self._process.send_signal(NOTICE if notice else signal.SIGTERM)
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process to end, pass stop signals on to it, and return its exit code.
+def wait_for(process: subprocess.Popen[bytes], numbers: Iterable[int] = signals.SIGNALS) -> int:
+    """Wait for a process to end, pass the signals `numbers` on to it, and return its exit code.
 
     Ray simulates a signal inside Python, which no system call notices: so waits are short.
     """
-    with Relay(process):
+    with Relay(process, numbers):
         while process.poll() is None:
             time.sleep(0.05)
         return process.returncode

@@ -17,6 +17,7 @@ import ast
 import contextlib
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,8 @@ class Work:
                 port = PORTS[int(job.job_id) % len(PORTS)]
                 variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
         self._worker = start_worker(self._workdir, self._group, log, variables)
-        return wait_for(self._worker)
+        # A notice is left to submitit, whose handler calls `checkpoint` and queues the job again.
+        return wait_for(self._worker, (signal.SIGTERM, signal.SIGINT))
 
     def checkpoint(self) -> Any:
         """Have the worker save and end, and return the function that continues its work.
