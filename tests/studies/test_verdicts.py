@@ -25,7 +25,8 @@ def make_gain(values: np.ndarray, families: int = 1, error: float = 0.0) -> Diff
     compared = simultaneous.compare_points(values, families, [error] * (points - 1))
     gap = compared.gaps[0]
     ends = {"mean": gap.mean, "low": gap.mean - gap.half, "high": gap.mean + gap.half}
-    noise = {"spread": compared.spread, "points": points, "examples_error": error}
+    noise = {"spread": gap.spread, "points": points, "examples_error": error}
+    noise["uneven"] = compared.uneven
     return Difference("loss", "", "a", "b", gap.pairs, 0, **ends, **noise)
 
 
@@ -33,8 +34,11 @@ def judge(gain: Difference, families: int = 1, **options) -> verdicts.Verdict:
     return verdicts.judge_gain(gain, dataclasses.replace(TRUE, **options), families)
 
 
-def draw_noise(seeds: int, points: int = 3, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, SPREAD, (points, seeds))
+def draw_noise(seeds: int, points: int = 3, seed: int = 0, last: float = 1.0) -> np.ndarray:
+    """Draw noise [points, seeds], which is `last` times as wide at the last point."""
+    noise = np.random.default_rng(seed).normal(0, SPREAD, (points, seeds))
+    noise[-1] *= last
+    return noise
 
 
 def raise_first(values: np.ndarray, mean: float) -> np.ndarray:
@@ -65,28 +69,31 @@ def test_verdict_follows_from_the_interval(low, high, options, word):
 
 
 @pytest.mark.parametrize(
-    ("mean", "families", "options", "wanted"),
+    ("mean", "families", "last", "options", "wanted"),
     [
-        (0.03, 1, {}, REPLICATED),
-        (0.03, 6, {}, REPLICATED),
-        (-0.03, 1, {}, NOT_REPLICATED),
-        (0.01, 1, {"within": 0.05}, REPLICATED),
-        (0.08, 1, {"within": 0.05}, NOT_REPLICATED),
+        (0.03, 1, 1, {}, REPLICATED),
+        (0.03, 6, 1, {}, REPLICATED),
+        (-0.03, 1, 1, {}, NOT_REPLICATED),
+        (0.01, 1, 1, {"within": 0.05}, REPLICATED),
+        (0.08, 1, 1, {"within": 0.05}, NOT_REPLICATED),
+        (0.08, 2, 40, {}, REPLICATED),
     ],
 )
-def test_verdict_needs_seeds_that_are_enough(mean, families, options, wanted, monkeypatch):
+def test_verdict_needs_seeds_that_are_enough(mean, families, last, options, wanted, monkeypatch):
     """Of simulated studies with that many seeds nine of ten come to the verdict, or a little more.
 
-    Their noise has the spread of the first study, and its difference is the true one.
+    Their noise has the spread of the first study, and its difference is the true one. If the last
+    point scatters far more, all points have the intervals of their own pairs.
     """
-    few = draw_noise(2, seed=5)
-    scale = SPREAD / simultaneous.compare_points(few).spread
+    points = 5 if last > 1 else 3
+    few = draw_noise(3, points, 5, last)
+    scale = SPREAD / make_gain(few).spread
     verdict = judge(make_gain(raise_first(few * scale, mean), families), families, **options)
     assert verdict.word == UNDERPOWERED
     monkeypatch.setattr(simultaneous, "count_seeds", lambda *_: None)  # of the others: slow
     found = 0
     for seed in range(500):
-        values = draw_noise(verdict.needed, seed=seed)
+        values = draw_noise(verdict.needed, points, seed, last)
         values[1] += mean
         found += judge(make_gain(values, families), families, **options).word == wanted
     assert 435 <= found <= 480

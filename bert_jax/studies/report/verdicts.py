@@ -62,8 +62,12 @@ def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict
         return Verdict(REPLICATED)
     if outside:
         return Verdict(NOT_REPLICATED)
+    points = gain.points
+    if gain.uneven:  # the interval is that of the own pairs, and the level is divided among points
+        families *= points - 1
+        points = 2
     wanted = simultaneous.Wanted(room, other, gain.examples_error, families)
-    return Verdict(UNDERPOWERED, simultaneous.count_seeds(gain.points, gain.spread, wanted))
+    return Verdict(UNDERPOWERED, simultaneous.count_seeds(points, gain.spread, wanted))
 
 
 def judge_claims(view: View) -> list[Judged]:
