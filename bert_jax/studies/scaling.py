@@ -59,7 +59,12 @@ class Optimum(NamedTuple):
     value: float  # NaN where the curve has no minimum
     low: float
     high: float
-    inside: bool  # whether it lies between the values that were tried
+    tried: tuple[float, float]  # the lowest and the highest value of its curve
+
+    @property
+    def inside(self) -> bool:
+        """True if the best value lies between the values that were tried."""
+        return self.tried[0] <= self.value <= self.tried[1]
 
 
 class Fitted(NamedTuple):
@@ -185,6 +190,23 @@ def _group_rows(runs: Sequence[ScaledRun], *names: str) -> list[np.ndarray]:
     return [np.array(rows) for _, rows in sorted(groups.items())]
 
 
+def has_parabola(runs: Sequence[ScaledRun]) -> bool:
+    """Tell whether the values of runs determine a parabola with an intercept for each seed.
+
+    The runs are of one size and budget. Three values of one seed are enough.
+    """
+    x = special.logit([run.value for run in runs])
+    powers = _center_seeds(runs) @ np.stack([x, x**2], axis=1)
+    return bool(np.linalg.matrix_rank(powers) == 2)
+
+
+def _center_seeds(runs: Sequence[ScaledRun]) -> np.ndarray:
+    """Make the matrix [n, n] that subtracts from a number of each run the mean of its seed."""
+    seeds = np.array([run.seed for run in runs])
+    same = seeds[:, None] == seeds
+    return np.eye(len(runs)) - same / same.sum(1, keepdims=True)
+
+
 def _fit_curves(runs: Sequence[ScaledRun]) -> list[_Curve]:
     return [_fit_curve(runs, rows) for rows in _group_rows(runs, "size", "budget")]
 
@@ -193,12 +215,10 @@ def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
     """Fit a parabola to the runs `rows` by least squares, with an intercept for each seed."""
     own = [runs[i] for i in rows]
     tried = sorted({run.value for run in own})
-    if len(tried) < 3 or not 0 < tried[0] < tried[-1] < 1:
-        wanted = "three values or more, all above 0 and below 1"
+    if not (tried[0] > 0 and tried[-1] < 1 and has_parabola(own)):
+        wanted = "three values or more of a seed, all above 0 and below 1"
         raise ConfigError(f"a parabola through values {tried}", wanted)
-    seeds = np.unique([run.seed for run in own], return_inverse=True)[1]
-    same = seeds[:, None] == seeds
-    within = np.eye(len(own)) - same / same.sum(1, keepdims=True)
+    within = _center_seeds(own)
     x = special.logit([run.value for run in own])
     solve = np.linalg.pinv(within @ np.stack([x, x**2], axis=1)) @ within
     losses = np.array([run.loss for run in own])
@@ -212,7 +232,7 @@ def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
         slope=slope,
         curvature=curvature,
         residuals=residuals,
-        freedom=len(own) - (int(np.max(seeds)) + 1) - 2,
+        freedom=len(own) - len({run.seed for run in own}) - 2,
         range=(x.min(), x.max()),
     )
 
@@ -271,9 +291,8 @@ def _fit_trend(curves: Sequence[_Curve], freedom: float, drawn: np.ndarray) -> F
     optima = []
     for curve, vertex, error in zip(curves, vertices, errors, strict=True):
         low, high = (special.expit(vertex + sign * quantile * error) for sign in (-1, 1))
-        inside = bool(curve.range[0] <= vertex <= curve.range[1])
-        value = special.expit(vertex)
-        optima.append(Optimum(curve.size, curve.budget, value, low, high, inside))
+        value, first, last = special.expit((vertex, *curve.range))
+        optima.append(Optimum(curve.size, curve.budget, value, low, high, (first, last)))
     known = np.isfinite(vertices) & np.isfinite(errors) & (errors > 0)
     ends = np.nan_to_num(vertices + FAR * np.outer((-1, 1), errors))[..., None]  # [2, G, 1]
     moved = np.clip(moved, *ends)

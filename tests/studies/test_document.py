@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import files
 from bert_jax.studies.definition import Budget, Cell, Comparison, Study, axis, variants
 from bert_jax.studies.report import compare, figures
@@ -106,6 +107,23 @@ def test_report_says_why_it_has_no_best_values(tmp_path):
     assert "No best masking rate is fitted: a and b have equally many parameters." in page
 
 
+def test_best_values_rest_on_the_runs_there_are(tmp_path):
+    """At the lowest rate all runs failed; those of the lowest budget determine no parabola."""
+    few = {0.4: 0, 0.5: 0, 0.6: 1, 0.7: 2}  # the only seed of each rate
+
+    def state(cell: Cell) -> str:
+        rate, budget = cell.values["masking.rate"], cell.values["budget"]
+        lost = budget == 1_500_000 and cell.seed != few.get(rate)
+        return "failed" if lost or rate == 0.3 else "done"
+
+    study = find_best((0.3, *few), ONE_SIZE)
+    page = render_markdown(compose(build_view(tmp_path, study, state)))
+    lines = page.replace(SPACE, " ").splitlines()
+    table = lines.index("|best masking rate after|3 M|6 M tokens|")
+    below = "below the 40 % that was tried"
+    assert lines[table + 2] == f"|2 x 64|{below}|{below}|"
+
+
 @pytest.mark.parametrize(
     ("knob", "share"),
     [
@@ -118,9 +136,11 @@ def test_report_says_why_it_has_no_best_values(tmp_path):
 def test_only_a_share_has_a_best_value(tmp_path, knob, share):
     varied = axis(knob, (0.01, 0.02, 0.03, 0.05))
     compared = (Comparison(knob, "0.01", (LOSS,)),)
-    study = masking_rate(axes=(varied,), comparisons=compared, evaluations=SUITE)
+    study = masking_rate(axes=(varied,), comparisons=compared, evaluations=SUITE, budget=None)
+    study.base.steps = 2_000
     page = render_markdown(compose(build_view(tmp_path, study)))
     assert (f"he best {varied.words} is" in page) == share
+    assert ("after 2,000 steps" in page) == share
 
 
 @pytest.mark.fault(18)

@@ -131,6 +131,18 @@ def test_fit_refuses_runs_that_make_no_curve(values):
         fit(runs)
 
 
+def test_fit_refuses_values_that_no_seed_shares():
+    """Two seeds have the same two values; the third value is of another seed alone."""
+    few = {0.15: (0, 1), 0.3: (0, 1), 0.6: (2,)}
+    runs = [
+        run
+        for run in planted(0.01)
+        if run.budget != BUDGETS[0] or run.seed in few.get(run.value, ())
+    ]
+    with pytest.raises(ConfigError, match="parabola"):
+        fit(runs)
+
+
 def test_fit_takes_four_runs_of_one_seed():
     """Three parameters leave one degree of freedom."""
     losses = {0.15: 5.0, 0.3: 4.9, 0.45: 4.92, 0.6: 5.1}

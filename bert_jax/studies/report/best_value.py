@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from bert_jax.studies.spec import BUDGET, Axis, Comparison
 
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
 TICKS = 4
-LEAST = 3  # values at a size and budget that a parabola goes through
 VALUES = 4  # of an axis at least: a parabola goes through any three
 Lines = Mapping[str, Sequence[Optimum]]  # by the labels of the axes other than the value and budget
 
@@ -117,7 +117,7 @@ class Best:
         columns[-1] += f" {self.spent}"
         rows = []
         for name, line in self._divide(fitted).items():
-            known = {optimum.budget: _format_optimum(optimum, self.axis) for optimum in line}
+            known = {optimum.budget: _format_optimum(optimum) for optimum in line}
             rows.append([name or "all", *(known.get(amount, HOLE) for amount in amounts)])
         return Table([f"best {self.axis.words}{title} after", *columns], rows)
 
@@ -207,14 +207,15 @@ def _may_have_best(axis: Axis, metrics: Sequence[str]) -> bool:
 
 
 def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
-    """Fit best values to runs; leave out each size and budget where too few values were tried.
+    """Fit best values to runs; leave out each size and budget whose runs determine no parabola.
 
     `costs` maps each run to its FLOPs. With `read_between`, the fit is at equal FLOPs.
     """
-    tried: dict[tuple[float, float], set[float]] = {}
+    together: dict[tuple[float, float], list[ScaledRun]] = {}
     for run in costs:
-        tried.setdefault((run.size, run.budget), set()).add(run.value)
-    runs = [run for run in costs if len(tried[run.size, run.budget]) >= LEAST]
+        together.setdefault((run.size, run.budget), []).append(run)
+    fitted = {place for place, alike in together.items() if scaling.has_parabola(alike)}
+    runs = [run for run in costs if (run.size, run.budget) in fitted]
     if read_between:
         return scaling.fit_at_equal(runs, [costs[run] for run in runs])
     return scaling.fit(runs)
@@ -229,7 +230,6 @@ def _find_runs(
     """
     costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
-    amount = view.study.budget.amounts[0] if view.study.budget else 1.0
     for result in view.results:
         loss, size = result.metrics.get(metric), result.parameters
         if loss is None or not size or result.spent("flops") <= 0:
@@ -240,7 +240,9 @@ def _find_runs(
             alike = f"{names[size]} and {name} have equally many parameters"
             raise ConfigError(alike, "a study for each of them")
         values = result.entry.values
-        budget = values.get(BUDGET) or amount
+        budget: Any = result.state.steps
+        if view.study.budget:
+            budget = values.get(BUDGET, view.study.budget.amounts[0])
         value = float(values[axis.name] or 0)
         run = ScaledRun(float(size), float(budget), value, result.entry.seed, loss)
         costs[run] = result.spent("flops")
@@ -261,16 +263,16 @@ def _format_range(optima: Sequence[Optimum]) -> str:
     return f"{ends}{SPACE}%{outside}"
 
 
-def _format_optimum(optimum: Optimum, axis: Axis) -> str:
+def _format_optimum(optimum: Optimum) -> str:
     """Format a best value with its interval, or that it lies beyond the values that were tried."""
     if math.isnan(optimum.value):
         return "nowhere between the values that were tried: the loss has no minimum"
     if optimum.inside:
         low, high = 100 * optimum.low, 100 * optimum.high
         return f"{100 * optimum.value:.0f}{SPACE}% ({low:.0f} to {high:.0f})"
-    above = optimum.value > max(axis.values)
-    edge = max(axis.values) if above else min(axis.values)
-    return f"{'above' if above else 'below'} the {100 * edge:g}{SPACE}% that was tried"
+    lowest, highest = (f"{100 * value:g}{SPACE}%" for value in optimum.tried)
+    side = f"below the {lowest}" if optimum.value < optimum.tried[0] else f"above the {highest}"
+    return f"{side} that was tried"
 
 
 def _format_factor(exponent: Estimate) -> Text:
