@@ -26,10 +26,14 @@ logger = logging.getLogger(__name__)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MEMORY = "hub-commits.json"  # in the cache: the commit that each data set was first prepared from
 PART = re.compile(r"(.+?)-\d+-of-\d+(?:-\w+)?")  # of a split, such as train-00000-of-00041
-SPLIT = re.compile(r"(partial-)?(train|validation|valid|val|dev|test|eval)")
+# The word for a split in a name, with no letter beside it.
+SPLIT = re.compile(
+    r"(?<![^\W\d_])(partial-)?(train|validation|valid|val|dev|testing|test|evaluation|eval)"
+    r"(?![^\W\d_])"
+)
 HINT = (
     "check corpus.path and corpus.revision; what is private or behind a gate needs `hf auth login` "
-    "and its terms accepted on the hub; a commit as revision needs no network once it is fetched"
+    "and its terms accepted on the hub; a commit as revision needs no network once it is prepared"
 )
 
 
@@ -176,12 +180,13 @@ def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[s
 
 
 def _split_of(name: str) -> str:
-    """Return the split that a file's name contains, or else its folder's name; otherwise `train`.
+    """Return the split that a file's name contains, or else the nearest folder's; or `train`.
 
-    For example `train` for en/train-00000-of-00041.parquet and for en/train/0000.parquet.
+    For example `test` for en/test-00000-of-00041.parquet, en/my_test.parquet and test/en/0.parquet.
     """
     path = PurePosixPath(name)
     if parted := PART.fullmatch(path.stem):
         return parted.group(1)
-    told = (part for part in (path.stem, path.parent.name) if SPLIT.fullmatch(part))
-    return next(told, "train")
+    parts = (path.stem, *(folder.name for folder in path.parents))
+    told = filter(None, (SPLIT.search(part.lower()) for part in parts))
+    return next((word.group() for word in told), "train")

@@ -76,6 +76,14 @@ def test_splits_are_told_by_files_or_folders(monkeypatch):
     assert choose(monkeypatch, NAME, "en", *hashed) == [hashed[0]]
     untold = ("data/crawl/000_00000.parquet", "data/crawl/000_00001.parquet")
     assert choose(monkeypatch, NAME, "train", *untold) == list(untold)
+    named = {  # the word may stand anywhere in a name, but for inside a word
+        "validation": ["x/validation-00000.parquet"],
+        "test": ["x/Test_sft.parquet", "x/b-test.00.parquet", "x/test/en/0000.parquet"],
+        "train": ["x/attest.parquet", "x/latest/0000.parquet", "x/training_1.parquet"],
+    }
+    everything = [file for listed in named.values() for file in listed]
+    for split, listed in named.items():
+        assert choose(monkeypatch, f"{NAME}:x", split, *everything) == listed
     languages = [f"{language}/train-00000-of-00001.parquet" for language in ("de", "en")]
     with pytest.raises(DataError, match="holds several texts, each in a folder"):
         choose(monkeypatch, NAME, "train", *languages)
