@@ -20,7 +20,7 @@ from bert_jax.config import knobs
 from bert_jax.data import files
 from bert_jax.data.sentences import Item, Text
 from bert_jax.errors import DataError, MissingError, first_line
-from bert_jax.system import disk, jsons
+from bert_jax.system import disk, folder_locks, jsons
 
 logger = logging.getLogger(__name__)
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -55,10 +55,8 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
         commit = dataset.revision
         if not COMMIT.fullmatch(commit):
             commit, _ = _list_files(dataset.repository, commit)
-            commits = _read_commits(cache) | {f"{dataset.repository}@{dataset.revision}": commit}
+            commit = _remember_commit(cache, f"{dataset.repository}@{dataset.revision}", commit)
             logger.info(f"{dataset.repository}: commit {commit} from now on, by {cache / MEMORY}")
-            cache.mkdir(parents=True, exist_ok=True)
-            disk.write(cache / MEMORY, json.dumps(commits, indent=1, sort_keys=True) + "\n")
         named.append([dataset.repository, dataset.folder, settings.split, commit])
     return named[0] if len(named) == 1 else named
 
@@ -126,6 +124,18 @@ def _read_commits(cache: Path) -> dict[str, str]:
     with contextlib.suppress(DataError):
         return jsons.read(cache / MEMORY, DataError, dict[str, str])
     return {}
+
+
+def _remember_commit(cache: Path, revision: str, commit: str) -> str:
+    """Return the commit that a revision stands for in this cache, which is `commit` if it is new.
+
+    Another process may have asked the hub at the same time, and remembered another commit.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    with folder_locks.wait_for_lock((cache / MEMORY).with_suffix(".lock")):
+        commits = {revision: commit} | _read_commits(cache)
+        disk.write(cache / MEMORY, json.dumps(commits, indent=1, sort_keys=True) + "\n")
+    return commits[revision]
 
 
 @functools.lru_cache(maxsize=8)

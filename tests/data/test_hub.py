@@ -11,6 +11,7 @@ from huggingface_hub.utils import _http, close_session
 from bert_jax.config import knobs
 from bert_jax.data import hub as source
 from bert_jax.errors import DataError
+from bert_jax.system import jsons
 from tests.data import small
 from tests.hubs import BOOKS, NAME, NEW, OLD, Hub, serving
 
@@ -117,6 +118,18 @@ def test_hub_dataset_prepared_needs_no_network(hub, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=f"{NAME}, revision {OLD} cannot be fetched") as caught:
         prepare(tmp_path, revision=OLD)
     assert caught.value.code == 3
+
+
+def test_hub_commit_of_another_process_stays(tmp_path, monkeypatch):
+    both = {f"{NAME}@": OLD, f"{BOOKS}@": OLD}
+
+    def ask(repository: str, revision: str) -> tuple[str, dict[str, int]]:
+        jsons.write(tmp_path / source.MEMORY, both)  # by the other process, meanwhile
+        return NEW, {}
+
+    monkeypatch.setattr(source, "_list_files", ask)
+    assert source.identify(knobs.Corpus(source="hub", path=NAME), tmp_path)[-1] == OLD
+    assert source._read_commits(tmp_path) == both
 
 
 @pytest.mark.parametrize(
