@@ -112,7 +112,8 @@ def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[st
     items = []
     for name, path in files:
         size = path.stat().st_size
-        items.append(Item(name, 3 * size if path.suffix in PACKED else size, str(path)))
+        weight = 3 * size if path.suffix.lower() in PACKED else size
+        items.append(Item(name, weight, str(path)))
     return items, notes
 
 
@@ -147,9 +148,10 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
     """Open a file and decompress it while it is read; an error names the damaged file."""
     opening.check_file(path, DataError)
     file: Any
-    if path.endswith(".gz"):
+    name = path.lower()
+    if name.endswith(".gz"):
         file = gzip.GzipFile(path)
-    elif path.endswith(".zst"):
+    elif name.endswith(".zst"):
         import pyarrow  # notices a file that is cut short, unlike zstandard; 200 MB of addresses
 
         file = pyarrow.input_stream(path, compression="zstd")
@@ -157,7 +159,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
         file = open(path, "rb")  # noqa: SIM115  # closed below, like the others
     try:
         with file:
-            yield io.BufferedReader(file, 1 << 20) if path.endswith(PACKED) else file
+            yield io.BufferedReader(file, 1 << 20) if name.endswith(PACKED) else file
     except (EOFError, zlib.error, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise  # the system's; gzip and Arrow raise an OSError without a number
