@@ -12,7 +12,6 @@ order in which they finish, so every byte of the result is always the same.
 """
 
 import collections
-import dataclasses
 import itertools
 import json
 import os
@@ -107,8 +106,6 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
         "text": corpora.digest_text(settings, final.parent),
         "splits": {name: {key: facts[key] for key in COUNTS} for name, facts in joined.items()},
         "tokenizer": {name: getattr(tokenizer, name) for name in ("hash", "size", "lowercase")},
-        "corpus": dataclasses.asdict(dataclasses.replace(settings, cache="", workers=0)),
-        "tokenizer_settings": dataclasses.asdict(config.tokenizer),
     }
     empty = np.array([_load(file, "empty") for file in files]).sum(axis=0).tolist()
     facts["empty"] += empty[0]
@@ -123,6 +120,9 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     facts["warnings"] = notes + audit.find_problems(facts)
     for name, value in (("audit.json", facts), ("manifest.json", manifest)):
         disk.write(work.result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    if corpora.fingerprint_corpus(config, final.parent) != fingerprint:
+        shutil.rmtree(work.folder)  # parts of both texts
+        raise DataError("the text changed while it was prepared", "run the same command again")
     work.result.replace(final)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
 

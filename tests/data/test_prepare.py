@@ -15,6 +15,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.data import corpus, encode, engines, files, prepare
 from bert_jax.data.prepare import DROPPED, TRAIN, VALIDATION, choose_sides
+from bert_jax.errors import DataError
 from tests.data import small
 
 # --- what comes out -------------------------------------------------------------------------------
@@ -179,6 +180,25 @@ def test_prepare_goes_on_after_an_interruption(many, monkeypatch, step, done):
     (work / "encoded" / ".draft.tmp").write_text("half")
     assert small.digest_files(small.run(many).folder) == whole
     assert len(calls) == 3 + needed - 2
+
+
+def test_prepare_refuses_text_that_changes_meanwhile(tmp_path, monkeypatch):
+    """Else arrays of the old text would stand under the name of the new."""
+    folder = small.write_text(tmp_path / "in", small.make_documents(20))
+    changed = small.make_documents(20, seed=1)
+    learn = prepare.train_vocabulary
+
+    def change_text(*given):
+        small.write_text(folder, changed)
+        return learn(*given)
+
+    monkeypatch.setattr(prepare, "train_vocabulary", change_text)
+    with pytest.raises(DataError, match="changed while it was prepared"):
+        small.run(tmp_path)
+    assert not list((tmp_path / "cache").glob("*.work"))
+    found = small.run(tmp_path)
+    texts = [text for name in corpus.SPLITS for text in small.read_split(found, name)]
+    assert sorted(texts) == sorted(changed)
 
 
 def test_a_killed_prepare_leaves_no_worker_and_goes_on(many):
