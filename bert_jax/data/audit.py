@@ -70,7 +70,8 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
             )
     if audit["bad_lines"] > BAD * audit["lines"]:
         texts.append(
-            f"{audit['bad_lines']} lines with bytes that are no text, first {audit['first_bad']}"
+            f"{audit['bad_lines']} lines with bytes that are no text, first in the document at "
+            f"{audit['first_bad']}"
         )
     return texts
 
@@ -99,4 +100,5 @@ def format_audit(audit: dict[str, Any]) -> str:
     lines.append(
         f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats"
     )
-    return "\n".join([*lines, *(f"warning: {text}" for text in audit["warnings"])])
+    # Preparing has said the other warnings, of what it left out.
+    return "\n".join([*lines, *(f"warning: {text}" for text in find_problems(audit))])

@@ -15,6 +15,7 @@ import collections
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -33,7 +34,7 @@ from bert_jax.data.corpus import SOURCES, SPLITS, Prepared
 from bert_jax.data.sentences import Item, split_sentences
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.data.workers import run_calls
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, need
 from bert_jax.system import disk, folder_locks, jsons, machine
 
 TASK = 8 << 20  # bytes of small items that one call reads
@@ -42,6 +43,7 @@ BAD_LINES = 0.5  # share of lines with bad bytes above which a corpus is no text
 SAMPLED = 16  # items whose first texts decide whether lines are sentences
 TEXTS, LINES = 40, 1000  # texts that are sampled of an item, and lines of a text
 ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 COUNTS = ("documents", "sentences", "tokens")  # of a split, in the manifest
 DROPPED, TRAIN, VALIDATION = -1, 0, 1  # sides of a text: the latter two are indices of SPLITS
 Log = Callable[[str], None]
@@ -79,6 +81,9 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     """Run all steps in the work folder, then rename the result to the folder `final`."""
     begun = time.monotonic()
     settings = config.corpus
+    said = f"config.corpus.language = {settings.language!r} is no code of a language"
+    hint = "such as en, de or pt-br; sentencex splits languages that it does not know as English"
+    need(LANGUAGE.fullmatch(settings.language) is not None, said, hint)
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
     processes = settings.workers or machine.count_cores()
     work = _Work(final.with_suffix(".work"), processes, log)
@@ -273,7 +278,7 @@ def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray
     if facts["bad_lines"] > BAD_LINES * facts["lines"]:
         raise DataError(
             f"{facts['bad_lines']:,} of {facts['lines']:,} lines are not UTF-8, "
-            f"first {facts['first_bad']}",
+            f"first in the document at {facts['first_bad']}",
             "convert the files, for example: iconv -f LATIN1 -t UTF-8 FILE; files that are no text "
             "must go",
         )
