@@ -67,8 +67,9 @@ def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str
             f"{settings.path} has no {settings.text_field!r}",
             f"config.corpus.text_field: one of {names}",
         )
-    known = info.splits.get(settings.split)
-    size = max(1, (known.num_bytes if known else 0) // max(1, count)) or 1000
+    whole = info.splits.get(settings.split.partition("[")[0])  # of a part such as train[:10%]
+    size = whole.num_bytes // max(1, whole.num_examples) if whole else 0
+    size = size or 1000  # unknown
     step = max(1, RANGE // size)
     spans = [(start, min(start + step, count)) for start in range(0, count, step)]
     return [Item(settings.path, step * size, span) for span in spans], []

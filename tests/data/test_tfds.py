@@ -36,9 +36,14 @@ def built(tmp_path_factory):
 
 def test_a_data_set_is_read_in_ranges(built, tmp_path, monkeypatch):
     folder, given = built
+    place = {"source": "tfds", "path": "local_text", "tfds_dir": str(folder / "tfds")}
+    monkeypatch.setattr(tfds, "RANGE", 1000)
+    settings = small.configure(tmp_path, split="train[:50%]", **place).corpus
+    parts = tfds.list_items(settings, tmp_path)[0]
+    assert len(parts) > 1, "a part of a split has ranges too"
+    assert parts[-1].spec[1] == 30
     monkeypatch.setattr(tfds, "RANGE", 1)
     monkeypatch.setattr(prepare, "TASK", 1)
-    place = {"source": "tfds", "path": "local_text", "tfds_dir": str(folder / "tfds")}
     settings = small.configure(tmp_path, **place).corpus
     assert len(tfds.list_items(settings, tmp_path)[0]) == 60
     found = small.run(tmp_path, **place)
