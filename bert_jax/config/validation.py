@@ -246,7 +246,7 @@ def _check_views(c: Config) -> None:
     views = rates.count_views(k)
     of = f"ceil(prediction_rate / rate) = {views} views of an example"
     said = f"masking.overflow = {k.overflow!r} has no {of}: its selections are not nested"
-    need(k.overflow == "fair", said, "--config.masking.overflow=fair")
+    need(k.unit == "token" or k.overflow == "fair", said, "--config.masking.overflow=fair")
     unit = math.lcm(views, c.optim.accumulation)
     fits = -(-c.batch_size // unit) * unit
     said = f"batch_size = {c.batch_size} is not divisible by {of}"
