@@ -215,15 +215,19 @@ def check_value(knob: Knob, value: Any, path: str) -> Any:
         raise ConfigError(f"{path} = {plain!r} is not a choice", suggest(unknown, knob.choices))
     if re.match(r"Expected `\w+` [<>]", said):
         raise ConfigError(f"{path} = {plain!r} is out of range", hint)
+    if knob.is_tuple and isinstance(plain, tuple):
+        raise ConfigError(f"{path} = {plain!r}: {said}", hint)
     several = "a tuple of " if knob.is_tuple else ""
     raise ConfigError(f"{path} must be {several}{knob.type.__name__}, got {value!r}", hint)
 
 
 def _make_plain(value: Any) -> Any:
-    """Convert numpy's floats to Python's, and lists to tuples."""
+    """Convert numpy's values to Python's, and lists to tuples."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return tuple(_make_plain(item) for item in value)
-    return float(value) if isinstance(value, float) else value
+    return value
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -247,7 +251,8 @@ def read_text(path: str, text: str) -> Any:
     if knob.type is dict and path.endswith(f".{knob.name}"):
         return text or {}
     if knob.is_tuple and knob.type is str:
-        names = text.strip("()").split(",")  # a,b,c or (a,b,c)
+        pair = re.fullmatch(r"\(([^()]*)\)", text)  # a,b,c or (a,b,c)
+        names = (pair.group(1) if pair else text).split(",")
         return tuple(name.strip(" '\"") for name in names if name.strip())
     if knob.type in (str, dict):
         return text

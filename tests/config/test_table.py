@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
 from bert_jax import cli
@@ -35,6 +36,7 @@ TEXTS = [
     ("checkpoints.at", "8,16", (8, 16)),
     ("task.columns", "a, b", ("a", "b")),
     ("task.columns", "", ()),
+    ("objectives.classify.labels", ":),:(", (":)", ":(")),
     ("task.files", "", {}),
     ("task.files.train", "a.tsv", "a.tsv"),
     ("evals.mine.rate", "0.4", 0.4),
@@ -47,6 +49,13 @@ def test_read_text_follows_the_type(path, text, value):
     assert found == value
     if path != "task.files.train":
         assert table.check_value(table.find_knob(path), found, path) == value
+
+
+def test_check_value_takes_numbers_of_numpy():
+    values = [("steps", np.int64(3)), ("masking.rate", np.float32(0.5)), ("model.scan", np.True_)]
+    values += [("masking.replace", np.array([1.0, 0.0, 0.0]))]
+    found = [table.check_value(table.find_knob(path), value, path) for path, value in values]
+    assert json.dumps(found) == "[3, 0.5, true, [1.0, 0.0, 0.0]]"
 
 
 def list_values() -> list[tuple[str, object]]:

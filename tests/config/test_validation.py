@@ -32,6 +32,7 @@ RULES = [  # settings, and what is said of them
     ({"evals": {"a b": {}, "validation": {}}}, "config.evals has 'a b'"),
     ({"evals": {"other": {}}}, "needs evals.validation"),
     ({"evals.validation.rate": 0.0}, "out of range"),
+    ({"masking.phases": ((0.5, 0.1, "stp"),)}, "Invalid enum value 'stp'"),
     ({"masking.phases": ((0.5, 0.1, "step"), (0.5, 0.2, "step"))}, "masking.phases end at"),
     ({"masking.phases": ((1.0, 0.1, "step"),)}, "a step at the end"),
     ({"masking.draw": "uniform", "masking.draw_low": 0.5, "masking.draw_high": 0.1}, "draw_low"),
@@ -63,6 +64,12 @@ def test_rule_refuses_what_would_spoil_a_run(settings, said):
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         config.resolve(write(settings))
     assert caught.value.hint
+
+
+def test_views_of_tokens_go_with_any_preset():
+    tree = config.default("google_2018")  # whose overflow does nothing to units of one token
+    config.assign(tree, VIEWS | {"batch_size": 300})
+    assert config.resolve(tree).masking.overflow == "skip"
 
 
 @pytest.mark.parametrize(
