@@ -17,6 +17,7 @@ The declaration of a knob lists its conditions, all of which must hold, in these
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -63,6 +64,13 @@ def _reads_task(c: Config, scheme: str) -> bool:
     return not c.task.source or c.task.source.startswith(scheme)
 
 
+def _names_splits(c: Config) -> bool:
+    """Tell whether `task.source` names the file of each split, as in files:{split}.tsv."""
+    return (
+        re.match(r"files:(.*\{split\}|(train|valid|val|dev|test)\w*=)", c.task.source) is not None
+    )
+
+
 def _predicts_words(c: Config) -> bool:
     return bool({"mlm", "causal_lm"} & {*c.heads})
 
@@ -99,6 +107,10 @@ CONDITIONS: dict[str, Condition] = {
     "masks": Condition("masked text, not labels or causal_lm", lambda c, _: c.masked),
     "classes": Condition("heads over labels", lambda c, _: bool(c.kind)),
     "files": Condition("task.source=files:…", lambda c, _: _reads_task(c, "files:")),
+    "unsplit": Condition(
+        "task.source=files:FOLDER or files:FILE",
+        lambda c, _: _reads_task(c, "files:") and not _names_splits(c),
+    ),
     "tfds": Condition("task.source=tfds:…", lambda c, _: _reads_task(c, "tfds:")),
     "vocabulary": Condition(
         "a corpus or tokenizer.path", lambda c, _: not c.labelled or bool(c.tokenizer.path)

@@ -51,7 +51,7 @@ class Task:
     #: trains on the corpus
     source: str = knob("", place=True)
     #: file of each split of files:FOLDER, if its name is unusual; a|b is whichever exists
-    files: dict[str, str] = knob({}, "files", place=True)
+    files: dict[str, str] = knob({}, "unsplit", place=True)
     #: data_dir of tfds; empty is the library's default
     tfds_dir: str = knob("", "tfds", place=True)
     format: Format = knob("auto", "files")  #: file format; auto goes by the names of files
@@ -68,7 +68,7 @@ class Task:
     #: what stands for each label in the file, if not its name
     values: tuple[str, ...] = knob((), "kind=classify|tag|choice")
     #: share of rows, by hash, held out of one file
-    validation_fraction: Annotated[float, Meta(ge=0, le=0.9)] = knob(0.2, "files")
+    validation_fraction: Annotated[float, Meta(ge=0, le=0.9)] = knob(0.2, "unsplit")
     rows: Natural = 0  #: training rows used, the first ones; 0 is all
     #: a longer text: cut it, read it in windows (tag, span), or refuse it; auto is windows, else
     #: cut

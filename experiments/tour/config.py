@@ -142,7 +142,8 @@ def task(config, kind, source, steps):
     """Train a task on all of its labelled data."""
     config.objectives = {kind: {"weight": 1.0, "labels": ()}}
     config.task.source = source
-    config.task.validation_fraction = 0.0
+    if "validation=" not in source:
+        config.task.validation_fraction = 0.0
     config.batch_size = 8
     config.steps = steps
 

@@ -28,6 +28,8 @@ from tests.config.settings import (
 
 PACKAGE = Path(bert_jax.__file__).parent
 OF_TFDS = CLASSIFY | {"task.source": "tfds:x"}
+NAMED = CLASSIFY | {"task.source": "files:train=a.tsv,validation=b.tsv"}
+SPLIT = CLASSIFY | {"task.source": "files:data/{split}.tsv"}
 WORDS, SPANS = {"masking.unit": "word"}, {"masking.unit": "span"}
 NO_PAIRS, EVAL = {"pairs": "none"}, "evals.validation"
 UNDROPPED = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
@@ -37,6 +39,8 @@ ROWS: list[tuple[Settings, Settings, Settings]] = [  # where knobs act, where no
     ({}, CLASSIFY, {"pairs": "sop", "tokenizer.kind": "bpe"}),
     (CLASSIFY, {}, {"task.rows": 5, "model.features": 2}),
     (CLASSIFY, OF_TFDS, {"task.format": "tsv"}),
+    (CLASSIFY, NAMED, {"task.files": {"train": "a"}, "task.validation_fraction": 0.5}),
+    (CLASSIFY, SPLIT, {"task.validation_fraction": 0.5}),
     (OF_TFDS, CLASSIFY, {"task.tfds_dir": "x"}),
     ({}, CAUSAL, {"masking.count": "all"}),
     ({}, NSP, {"masking.prediction_rate": 0.1, "model.word_head": "matrix", "logging.samples": 5}),
