@@ -75,9 +75,14 @@ def run(
         names = ["task" if labelled else "pretrain"]
     asked = suites.build_options(names, config=config, changes=tuple(changes), **options)
     suites.check_heads(opened, names)  # before the first, which may run for an hour
-    metrics = {one.suite: suites.score(opened, one)[0] for one in asked}
-    result = json.dumps(_without_nan(metrics), indent=2)
-    print(result)
+    metrics = {}
+    try:
+        for one in asked:
+            metrics[one.suite] = suites.score(opened, one)[0]
+    finally:  # an error of one suite must not lose what others have found
+        result = json.dumps(_without_nan(metrics), indent=2)
+        if metrics:
+            print(result)
     if output is not None:
         disk.write_output(output, result + "\n")
 

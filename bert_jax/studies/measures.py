@@ -53,7 +53,7 @@ def select_evaluations(
     for name, record in records.items():
         head = suites.SUITES[record["name"]].head if record["kind"] == "suite" else ""
         budgets = record.get("budgets") or [values.get(BUDGET)]
-        if values.get(BUDGET) in budgets and (not head or head in config.heads):
+        if values.get(BUDGET) in budgets and suites.has_head(config.heads, head):
             chosen[name] = {key: value for key, value in record.items() if key != "budgets"}
     return chosen
 

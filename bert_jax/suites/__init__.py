@@ -13,12 +13,12 @@ To add a suite, write its file, then its row here. The row names the `Options` t
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.config import knobs
 from bert_jax.data.tasks import TASKS
-from bert_jax.errors import ConfigError, HeadError, suggest
+from bert_jax.errors import ConfigError, HeadError, need, suggest
 from bert_jax.system.arguments import option
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class SuiteRow(NamedTuple):
     finds: str = ""  # patterns of its metrics; without them no study asks
     with_source: str = ""  # options that it reads only with a source
     without_source: str = ""  # options that it reads only without a source
-    head: str = ""  # that the model must have, if that does not depend on the checkpoint
+    head: str = ""  # that the model must have, or several of which it must have one
+    needs_source: str = ""  # an example of the source without which it scores nothing
     file: str = ""  # of this folder, if it has another name than the suite
 
     def list_read(self, source: bool) -> set[str]:
@@ -126,21 +127,28 @@ SUITES: dict[str, SuiteRow] = {
         f"{OF_UNITS} unknown_words",
         with_source="limit words",
         without_source="config changes",
+        head="mlm causal_lm",
     ),
     "pll": SuiteRow(
         "source limit within_word",
         "pseudo_perplexity* pll* perplexity log_likelihood texts tokens left_to_right/* "
         f"{OF_UNITS}",
         without_source="config changes",
+        head="mlm causal_lm",
     ),
     "blimp": SuiteRow(
-        "source limit within_word", "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*"
+        "source limit within_word",
+        "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*",
+        head="mlm causal_lm",
+        needs_source="files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp",
     ),
     "babylm": SuiteRow(
         "source limit",
         "macro_average */accuracy */spearman */examples */ties */split/* */UID/* */field/* "
         "*/linguistics_term/* */context_type/* */context_contrast/* */target_contrast/* reading/* "
         "left_to_right/*",
+        head="mlm causal_lm",
+        needs_source="evaluation_data/full_eval",
     ),
     "sts": SuiteRow(f"{OF_CORPUS} task", "*/spearman */pearson pairs"),
     "probe": SuiteRow(
@@ -160,7 +168,10 @@ SUITES: dict[str, SuiteRow] = {
 
 
 def build_options(names: Sequence[str], **options: Any) -> list[Options]:
-    """Build the `Options` of each suite from shared options; refuse one that no suite reads."""
+    """Build the `Options` of each suite from shared options.
+
+    An option that no suite reads is refused, and a missing source that a suite needs.
+    """
     source = bool(options.get("source"))
     read = [find_row(name).list_read(source) for name in names]
     known = list_options()
@@ -176,6 +187,8 @@ def build_options(names: Sequence[str], **options: Any) -> list[Options]:
             raise ConfigError(problem, "leave it out")
     built = []
     for suite, own in zip(names, read, strict=True):
+        example = find_row(suite).needs_source
+        need(source or not example, f"suite {suite} needs --source", f"--source={example}")
         given = {name: value for name, value in options.items() if name in own}
         built.append(Options(suite, **given))
     return built
@@ -209,12 +222,18 @@ def check_heads(run: "runs.TrainedModel", names: Sequence[str]) -> None:
 
 def need_head(run: "runs.TrainedModel", head: str, suite: str) -> None:
     """Refuse a model without the head that a suite needs."""
-    if head not in run.config.objectives:
+    if not has_head(run.config.objectives, head):
         have = ", ".join(run.config.objectives) or "no head at all"
+        needed = " or ".join(head.split())
         raise HeadError(
-            f"suite {suite} needs the {head} head; {run.folder} has {have}",
+            f"suite {suite} needs the {needed} head; {run.folder} has {have}",
             "evaluate another checkpoint",
         )
+
+
+def has_head(heads: Collection[str], needed: str) -> bool:
+    """Tell whether a model with `heads` has the needed head, or one of several."""
+    return not needed or not set(needed.split()).isdisjoint(heads)
 
 
 def list_options() -> dict[str, dataclasses.Field]:

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, reading
+from bert_jax.suites import SUITES, Detailed, Options, Result, reading
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
 from bert_jax.suites.texts import read_objects
@@ -38,7 +38,7 @@ from bert_jax.suites.token_scores import TokenScorer
 
 logger = logging.getLogger(__name__)
 
-EXAMPLE = "evaluation_data/full_eval"
+EXAMPLE = SUITES["babylm"].needs_source
 SCORES = ("accuracy", "spearman", *reading.SCORES)  # that the macro average is taken of
 
 
@@ -122,8 +122,6 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
 
     A hybrid model is also scored from left to right; these scores have the key `left_to_right`.
     """
-    if not options.source:
-        raise ConfigError("suite babylm needs --source", f"--source={EXAMPLE}")
     return score_both_ways(run, lambda run: (_score_tasks(run, options), {}))
 
 

@@ -10,17 +10,17 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import tfds
 from bert_jax.data.rows import read_rows
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, find_wilson_interval
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, texts
+from bert_jax.suites import SUITES, Detailed, Options, Result, texts
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
 
-EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
+EXAMPLE = SUITES["blimp"].needs_source
 SENTENCES = ("sentence_good", "sentence_bad")
 # Key of the result -> key of a row.
 GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
@@ -32,8 +32,6 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     A pair whose sentences have equal scores counts half (`choices.py`). A hybrid model is also
     scored from left to right; these accuracies have the key `left_to_right`.
     """
-    if not options.source:
-        raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
     check_within_word(run, options.within_word)
     return score_both_ways(run, lambda run: _score_pairs(run, options))
 

@@ -19,7 +19,7 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, need_head, pretrain, texts
+from bert_jax.suites import Detailed, Options, Result, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
 from bert_jax.suites.token_scores import TokenScorer, is_causal
 
@@ -33,7 +33,6 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     def score_run(run: runs.TrainedModel) -> Detailed:
         if is_causal(run):
             return score_text(run, dataclasses.replace(options, draws=1))  # nothing is masked
-        need_head(run, "mlm", "nelbo")
         return score_text(run, dataclasses.replace(options, draws=options.draws or DRAWS))
 
     return score_both_ways(run, score_run)

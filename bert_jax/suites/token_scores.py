@@ -23,7 +23,7 @@ from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
-from bert_jax.suites import Options, need_head
+from bert_jax.suites import Options
 from bert_jax.suites.forward import Forward
 
 Texts = Sequence[Sequence[int]]
@@ -73,7 +73,6 @@ class TokenScorer:
     def __init__(self, run: runs.TrainedModel, options: Options, within_word: bool = False):
         self.causal, self.within_word = is_causal(run), within_word
         self.head = "causal_lm" if self.causal else "mlm"
-        need_head(run, self.head, options.suite)
         self.run, self.tokenizer, self.batch_size = run, run.tokenizer, options.batch_size
         self.added = 1 if self.causal else 2  # [CLS], and [SEP]
         self.room = run.longest - self.added
