@@ -21,24 +21,8 @@ from bert_jax.system import disk
 SIMILARITY = (0.0, 5.0)  # of STS-B
 
 
-def write_submission(
-    name: str,
-    split: str,
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    labels: Sequence[str],
-    folder: Path,
-) -> list[Path]:
-    """Write the files of one split of a task; return their paths.
-
-    Args:
-      name: a row of `data/tasks.py`.
-      split: a split that the benchmark's server scores.
-      examples: all examples of the split.
-      predictions: a prediction for each example, as `answers.decode_outputs` makes them.
-      labels: names of the model's classes in its order, which may differ from the task's order.
-      folder: where to write; created if it does not exist.
-    """
+def check_submission(name: str, split: str, labels: Sequence[str], folder: Path) -> None:
+    """Refuse what no server takes, and a folder that cannot be written; make the folder."""
     row: Any = tasks.TASKS.get(name)
     takes = row.submission.files if row is not None and row.submission is not None else {}
     need(
@@ -52,13 +36,36 @@ def write_submission(
         f"and {name} has {', '.join(row.labels) or 'none'}",
         f"train it with configs/finetune.py:{name}, or name its classes as the task does",
     )
+    disk.check_output(folder / takes[split])
+
+
+def write_submission(
+    name: str,
+    split: str,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    labels: Sequence[str],
+    folder: Path,
+) -> list[Path]:
+    """Write the files of one split of a task, which was checked; return their paths.
+
+    Args:
+      name: a row of `data/tasks.py`.
+      split: a split that the benchmark's server scores.
+      examples: all examples of the split.
+      predictions: a prediction for each example, as `answers.decode_outputs` makes them.
+      labels: names of the model's classes in its order, which may differ from the task's order.
+      folder: where to write; created if it does not exist.
+    """
+    row: Any = tasks.TASKS.get(name)
+    file = row.submission.files[split]
     if row.kind == "span":
-        files = _format_answers(examples, predictions, takes[split], "no_answer" in row.task)
+        files = _format_answers(examples, predictions, file, "no_answer" in row.task)
     else:
         values = [_format_value(row, labels, prediction) for prediction in predictions]
         rows = sorted(zip(map(_read_index, examples), values, strict=True))
         lines = ["\t".join(row.submission.columns), *(f"{index}\t{text}" for index, text in rows)]
-        files = {takes[split]: "".join(f"{line}\n" for line in lines)}
+        files = {file: "".join(f"{line}\n" for line in lines)}
     folder.mkdir(parents=True, exist_ok=True)
     for file_name, text in files.items():
         disk.write(folder / file_name, text)

@@ -79,21 +79,24 @@ def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) 
     if config.task == run.config.task and not options.source:
         _check_data(run)
     config, head = _arrange_head(config, run)
+    splits = _choose_splits(config, options)
+    if options.submission:  # before the evaluation, whose scores an error would lose
+        folder = Path(options.submission)
+        labels = config.objectives[kind].labels
+        for split in splits.values():
+            submission.check_submission(config.task.name, split, labels, folder)
     params, mesh = place_params({"encoder": run.params["encoder"], kind: head})
     size = options.batch_size or knobs.EVALUATED
     result: Result = {}
-    for name, split in _choose_splits(config, options).items():
+    for name, split in splits.items():
         trained = options.source in ("", run.config.task.source)
         data = config if trained else labelled.take_whole_file(config, split)
         held_out = labelled.load_examples(data, split, options.limit)
         scorer = task_evaluator.TaskEvaluator(config, run.tokenizer, held_out, size, mesh)
         scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))
         if options.submission:
-            labels = config.objectives[kind].labels
-            folder = Path(options.submission)
-            task = config.task.name
             written = submission.write_submission(
-                task, split, held_out, predictions, labels, folder
+                config.task.name, split, held_out, predictions, labels, folder
             )
             log.log_line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
@@ -133,7 +136,8 @@ def _choose_splits(config: knobs.Config, options: Options) -> dict[str, str]:
             )
         public = "validation" if row.kind == "span" else "test"  # SQuAD's test set is not
         return {split: split for split in row.submission.files if split.startswith(public)}
-    return {name: evaluation.split for name, evaluation in config.evals.items()}
+    splits = {name: evaluation.split for name, evaluation in config.evals.items()}
+    return splits or {"validation": labelled.choose_split(config, options)}
 
 
 def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.api import Model
 from bert_jax.config import knobs
+from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from tests import tasks
 from tests.net import inputs
@@ -76,6 +77,7 @@ def test_task_scores_all_splits_or_one(root, trained):
     assert found["more/accuracy"] == pytest.approx(np.mean(right))
     only = ask(trained, "sst2", split="train")
     assert (only["examples"], only["accuracy"]) == (48, found["more/accuracy"])
+    assert ask(trained.replace_sections(evals={}), "task")["examples"] == 16
 
 
 @pytest.mark.parametrize("names", [("positive", "negative"), ("LABEL_0", "LABEL_1")])
@@ -97,7 +99,10 @@ def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path):
     assert ask(trained, "sst2", submission=str(tmp_path / "glue")) == {"test/examples": 16}
     said = predict_shares(trained, root, "dev") > 0.5
     lines = ["index\tprediction", *(f"{number}\t{int(label)}" for number, label in enumerate(said))]
-    assert (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines() == lines
+    path = tmp_path / "glue" / "SST-2.tsv"
+    assert path.read_text().splitlines() == lines
+    with pytest.raises(ConfigError, match="cannot write"):  # before it misses the data
+        ask(trained, "sst2", source="files:nowhere", submission=str(path))
 
 
 def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path):
