@@ -289,12 +289,15 @@ class Config:
     def as_read(self) -> "Config":
         """The config for evaluations and predictions, with each objective named after its head.
 
-        For example `diffusion`, which trains the head of `mlm`, becomes `mlm`.
+        For example `diffusion`, which trains the head of `mlm`, becomes `mlm`. The metric of the
+        best step is dropped, because it may be a loss of the objective.
         """
         if tuple(self.objectives) == self.heads:
             return self
         read = [Objective(weight=o.weight, shift=o.shift) for o in self.objectives.values()]
-        return dataclasses.replace(self, objectives=dict(zip(self.heads, read, strict=True)))
+        checkpoints = dataclasses.replace(self.checkpoints, best="")
+        objectives = dict(zip(self.heads, read, strict=True))
+        return dataclasses.replace(self, objectives=objectives, checkpoints=checkpoints)
 
     @property
     def kind(self) -> str:

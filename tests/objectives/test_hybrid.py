@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax import objectives
-from bert_jax.config import knobs
+from bert_jax.config import change_knobs, knobs
 from bert_jax.errors import DivergedError
 from bert_jax.masking import corrupt, draws
 from bert_jax.objectives import hybrid, network
@@ -108,6 +108,13 @@ def test_shifted_mask_is_read_from_before_it():
     everywhere, found = (read_logits(c, params, masked) for c in (settings, settings.as_read))
     columns = np.asarray(masked["predict_positions"])[..., None] - 1
     np.testing.assert_allclose(found, np.take_along_axis(everywhere, columns, 1), atol=1e-5)
+
+
+def test_hybrid_as_read_is_evaluated_at_other_rates():
+    """Whichever loss its training kept the best step by."""
+    best = {"checkpoints__best": "causal_lm_loss", "checkpoints__patience": 3}
+    changed = change_knobs(make_config(**best).as_read, [("evals.validation.rate", "0.4")])
+    assert changed.evals["validation"].rate == 0.4
 
 
 # --- which examples are causal --------------------------------------------------------------------
