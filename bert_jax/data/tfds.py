@@ -14,9 +14,10 @@ from bert_jax.errors import DataError, MissingError, first_line
 RANGE = 16 << 20  # bytes of examples read as one item
 PREPARE = (
     'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; '
-    "tfds.builder({!r}, file_format='array_record').download_and_prepare()\" where there is a "
-    "network; or take the text from the hub: --config.corpus.source=hub"
+    "tfds.builder({!r}{}, file_format='array_record').download_and_prepare()\" where there is a "
+    "network"
 )
+HUB = "; or take the text from the hub: --config.corpus.source=hub"
 # Structure marks of wiki40b.
 WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")
 
@@ -33,33 +34,42 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
     try:
         return tfds.builder(name, data_dir=data_dir or None)
     except unknown as error:
-        hint = f"a TFDS name, and {knob.rpartition('.')[0]}.tfds_dir"
+        section = knob.rpartition(".")[0]
+        hint = f"a TFDS name, and {section}.tfds_dir" if section else "a TFDS name"
         raise DataError(f"{knob} = {name!r}: {first_line(error)[:200]}", hint) from error
 
 
 @functools.lru_cache(maxsize=2)
-def examples_of(name: str, data_dir: str, split: str) -> Any:
-    """Open a split as a sequence of examples; only data sets of array records are read."""
+def examples_of(name: str, data_dir: str, split: str, more: str = "") -> Any:
+    """Open a split as a sequence of examples; only data sets of array records are read.
+
+    The hint for a data set that is not prepared ends with `more`.
+    """
     dataset = builder(name, data_dir)
     try:
         return dataset.as_data_source(split=split)
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
         message = f"{name}, split {split!r} cannot be read from {dataset.data_dir}"
         missing = not os.path.isdir(dataset.data_dir) or isinstance(error, AssertionError)
+        place = f", data_dir={data_dir!r}" if data_dir else ""
         raise (MissingError if missing else DataError)(
-            f"{message}: {first_line(error)[:200]}", PREPARE.format(name)
+            f"{message}: {first_line(error)[:200]}", PREPARE.format(name, place) + more
         ) from error
+
+
+def _open_text(settings: knobs.Corpus) -> Any:
+    return examples_of(settings.path, settings.tfds_dir, settings.split, HUB)
 
 
 def identify(settings: knobs.Corpus, cache: Any) -> Any:
     """Return the name and version of the data set, the split and its size."""
-    rows = len(examples_of(settings.path, settings.tfds_dir, settings.split))
+    rows = len(_open_text(settings))
     return [builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
 
 
 def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str]]:
     """Divide the examples into ranges, each an item."""
-    count = len(examples_of(settings.path, settings.tfds_dir, settings.split))
+    count = len(_open_text(settings))
     info = builder(settings.path, settings.tfds_dir).info
     if settings.text_field not in (info.features or {}):
         names = ", ".join(info.features or {})
@@ -77,7 +87,7 @@ def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str
 
 def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
     """Yield the documents of a range of examples."""
-    source = examples_of(settings.path, settings.tfds_dir, settings.split)
+    source = _open_text(settings)
     wiki40b = settings.path.startswith("wiki40b")
     for index in range(*item.spec):
         where = f"{settings.path}, split {settings.split}, example {index}"

@@ -77,12 +77,12 @@ def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict
         for path in texts.find_files(source, "blimp", EXAMPLE):
             yield path.name.partition(".")[0], texts.read_objects(path, SENTENCES)
         return
+    configs = tfds.builder(name, "", "--source").builder_configs
     names = [name]
-    if "/" not in name:
-        builder = tfds.builder(name, "", "--source")
-        names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
+    if configs and "/" not in name:
+        names = [f"{name}/{config}" for config in sorted(configs)]
     for full_name in names:
         table = read_rows(knobs.Task(source=f"tfds:{full_name}"), "train")
         checked = (texts.check_fields(row.where, row.fields, SENTENCES) for row in table)
         located = zip((row.where for row in table), checked, strict=True)
-        yield full_name.partition("/")[2], located
+        yield full_name.partition("/")[2] or name, located

@@ -67,3 +67,13 @@ def test_tfds_names_what_cannot_be_read(built, tmp_path, options, says, kind):
         small.run(tmp_path, **place | options)
     assert type(caught.value) is kind  # absent data of a suite is passed over
     assert "\n" not in str(caught.value) + caught.value.hint
+
+
+def test_tfds_hints_at_what_the_caller_can_change(tmp_path):
+    with pytest.raises(MissingError) as caught:
+        tfds.examples_of("lm1b", str(tmp_path), "train")
+    assert f"data_dir={str(tmp_path)!r}" in caught.value.hint
+    assert "corpus" not in caught.value.hint
+    with pytest.raises(DataError) as caught:
+        tfds.builder("no_such_set", "", "--source")
+    assert caught.value.hint == "a TFDS name"

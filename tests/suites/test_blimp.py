@@ -53,6 +53,12 @@ class Dataset:
         return [{"sentence_good": good.encode(), "sentence_bad": bad.encode(), **bits}]
 
 
+class WithoutConfigs(Dataset):
+    """The same of a data set that somebody prepared from files."""
+
+    builder_configs = ()
+
+
 def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
     monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: Dataset)
     monkeypatch.setattr("bert_jax.data.tfds.examples_of", Dataset.examples_of)
@@ -60,3 +66,5 @@ def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
     assert (found["pairs"], found["ties"]) == (2, 1)
     assert list(found["paradigm"]) == ["agreement", "order"]
     assert list(ask(masked, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]
+    monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: WithoutConfigs)
+    assert list(ask(masked, "blimp", source="tfds:own")["paradigm"]) == ["own"]
