@@ -298,9 +298,10 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
 
 
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
-    """Compute the metrics of a suite; return the dict that `bert-jax evaluate --suite=NAME` prints.
+    """Compute the metrics of a suite; return the dict that `bert-jax evaluate` prints under NAME.
 
-    `options` are the flags of the suite, by name. The option `config` may be a ConfigDict.
+    The dict has NaN where the command prints null. `options` are the flags of the suite, by name.
+    The option `config` may be a ConfigDict.
     """
     from bert_jax import suites
 
@@ -312,7 +313,8 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     _check_options("evaluate", [], given)
     if config is not None:
         if not isinstance(config, knobs.Config):
-            config = configs.resolve(config)
+            tree = configs.copy_with_source(config, options.get("source", ""))
+            config = configs.resolve(tree)
         config = configs.change_knobs(config, options.get("changes", ()))
     (asked,) = suites.build_options([suite], config=config, **options)
     return suites.score(opened, asked)[0]

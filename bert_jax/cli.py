@@ -227,15 +227,12 @@ def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str 
     `source`, if given, replaces `task.source` of a config with labelled data.
     """
     from bert_jax import config
-    from bert_jax.config import knobs
 
     if spec is None:
         raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
     tree = config.load_file(spec)
     config.overrides(tree, overrides)
-    if source and set(tree.objectives) & set(knobs.LABELLED):
-        tree.task.source = source
-    return config.resolve(tree)
+    return config.resolve(config.copy_with_source(tree, source))
 
 
 def read_positive(text: str) -> int:

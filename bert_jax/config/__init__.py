@@ -18,7 +18,7 @@ import ml_collections
 from bert_jax.config import conditions, script, table
 from bert_jax.config.declare import Traits
 from bert_jax.config.derived import derive
-from bert_jax.config.knobs import OBJECTIVES, Config, Objective
+from bert_jax.config.knobs import LABELLED, OBJECTIVES, Config, Objective
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError, suggest
 
@@ -169,6 +169,14 @@ def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any])
     kept = [(path, before[path]) for path in POOLING if path in before]
     put(tree, [TAKEN], (*tree.get(TAKEN, ()), *kept))
     return dropped
+
+
+def copy_with_source(tree: Any, source: str) -> ml_collections.ConfigDict:
+    """Copy a config, and set `task.source` if it has labelled data and `source` is given."""
+    tree = copy_tree(tree)
+    if source and set(tree.get("objectives", ())) & set(LABELLED):
+        put(tree, ["task", "source"], source)
+    return tree
 
 
 # --- reading a config -----------------------------------------------------------------------------

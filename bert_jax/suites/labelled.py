@@ -31,7 +31,7 @@ def find_task(
     read: tuple[str, ...] = ("task", "objectives")
     if config is not None:
         need(
-            bool(config.task.source),
+            bool(config.kind and (options.source or config.task.source)),
             f"suite {suite} needs labelled data, and config.task.source is empty",
             f"name a task: {name}",
         )

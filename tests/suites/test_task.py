@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.api import Model
+from bert_jax.api import Model, score
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
@@ -110,3 +110,7 @@ def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path):
     file = tmp_path / "own.tsv"
     file.write_bytes((root / "SST-2" / "dev.tsv").read_bytes())
     assert ask(trained, "sst2", source=f"files:{file}")["examples"] == 16
+    task = dataclasses.replace(trained.config.task, source="")
+    config = dataclasses.replace(trained.config, task=task)
+    asked = {"config": config, "source": f"files:{file}"}
+    assert score(Model(trained), "task", **asked)["examples"] == 16
