@@ -60,7 +60,7 @@ class Model:
 
     def __init__(self, opened: runs.TrainedModel):
         self.opened = opened
-        self._predictors: dict[Any, Any] = {}
+        self._predictors: dict[str, Any] = {}  # the last of each task
 
     def __repr__(self) -> str:
         model = self.opened.config.model
@@ -122,10 +122,11 @@ class Model:
 
         _check_names(task, options, [field.name for field in FIELDS])
         chosen = Options(**options)
-        if (task, chosen) not in self._predictors:
+        predictor = self._predictors.get(task)
+        if predictor is None or predictor.model.options != chosen:
             _check_options("predict", [task], options)
-            self._predictors[task, chosen] = TASKS[task].make(Asked(self.opened, chosen))
-        predictor = self._predictors[task, chosen]
+            predictor = TASKS[task].make(Asked(self.opened, chosen))
+            self._predictors[task] = predictor
         rows = _read_rows(predictor, texts)
         answers: Answers = []
         window = chosen.batch_size * stream.AHEAD

@@ -121,6 +121,18 @@ def test_option_that_is_left_at_its_default_is_taken(model):
     assert model.fill_mask(["the [MASK]"], **usual) == model.fill_mask(["the [MASK]"])
 
 
+def test_model_keeps_the_last_predictor_of_a_task(model):
+    """Each has its own compiled program and copy of the kernels."""
+    asked = bert_jax.Model(model.opened)
+    answers, kept = [], []
+    for top_k in (1, 2, 2):
+        answers.append(asked.fill_mask(["the [MASK]"], top_k=top_k))
+        kept.append(asked._predictors.copy())
+    assert [len(answer[0]["masks"][0]) for answer in answers] == [1, 2, 2]
+    assert kept[1] == kept[2] != kept[0]
+    assert len(kept[2]) == 1
+
+
 def test_traceback_has_the_hint(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         bert_jax.load(tmp_path / "none")
