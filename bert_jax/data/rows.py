@@ -297,7 +297,8 @@ def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
         value = jsons.parse("\n".join(line for _, line in lines))
     except jsons.Malformed as error:
         if "Extra data" not in str(error):  # what Python says of one value after another
-            raise DataError(f"{path}:{error.line}: {error}", "repair the file") from error
+            where = f"{path}:{error.line}" if error.line else path
+            raise DataError(f"{where}: {error}", "repair the file") from error
         value = {}
     if isinstance(value, list):
         try:

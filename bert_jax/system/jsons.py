@@ -18,7 +18,7 @@ HINT = "it is damaged, or of another program: restore it from where it came"
 class Malformed(ValueError):
     """The fault of a JSON text, in one line; `line` is its line number, or 0 if unknown."""
 
-    def __init__(self, message: str, line: int = 1):
+    def __init__(self, message: str, line: int = 0):
         super().__init__(message)
         self.line = line
 
@@ -78,5 +78,5 @@ def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(items) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise Malformed(f"key {show(repeated)} stands twice in an object", line=0)
+        raise Malformed(f"key {show(repeated)} stands twice in an object")
     return items

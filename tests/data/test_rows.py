@@ -127,6 +127,7 @@ REFUSED = [  # name, content, place and message
     ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
     ("a.json", '[{"text": "a"}, 3]', r": Expected `object`, got `int` - at `\$\[1\]`"),
     ("a.json", '{"data": ', ":1: not JSON"),
+    ("a.json", '{"data": 1, "data": 2}', ": key 'data' stands twice"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
 ]
 
