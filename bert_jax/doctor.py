@@ -114,14 +114,14 @@ def list_warnings(report: dict[str, Any], environment: Mapping[str, str]) -> lis
     if host["memory_bytes"] < LOW_MEMORY:
         remedy = "lower batch_size, or raise optim.accumulation"
         texts.append(f"only {_size(host['memory_bytes'])} of memory: {remedy}")
-    texts += _list_trouble(report["devices"])
+    texts += _list_trouble(report["devices"], environment)
     for corpus in report["corpora"]:
         problems = [corpus["error"]] if "error" in corpus else corpus["warnings"]
         texts += [f"{corpus['folder']}: {problem}" for problem in problems]
     return texts
 
 
-def _list_trouble(device: dict[str, Any]) -> list[str]:
+def _list_trouble(device: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
     """List the known problems of the devices, a sentence each."""
     texts = []
     if "error" in device:
@@ -130,7 +130,9 @@ def _list_trouble(device: dict[str, Any]) -> list[str]:
         trouble = "a product of small whole numbers is wrong: trust no result of this machine"
         texts.append(f"{device['backend']}: {trouble}")
     if device["backend"] == "cpu" and Path("/proc/driver/nvidia/gpus").is_dir():
-        texts.append("there is an NVIDIA GPU but jax runs on the CPU: install the extra cuda")
+        chosen = environment.get("JAX_PLATFORMS", "")
+        why = f"JAX_PLATFORMS={chosen}" if chosen else "install the extra cuda"
+        texts.append(f"there is an NVIDIA GPU but jax runs on the CPU: {why}")
     if device["backend"] == "gpu" and device["count"] > 1 and not _has_nccl():
         trouble = "they cannot work together; install the extra cuda"
         texts.append(f"{device['count']} GPUs but no NCCL: {trouble}")

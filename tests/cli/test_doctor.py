@@ -123,6 +123,15 @@ def test_trouble_is_reported(place, value, warning):
     assert doctor.list_warnings(HEALTHY, variables) == []
 
 
+@pytest.mark.parametrize(
+    ("platforms", "why"), [("", "install the extra cuda"), ("cpu", "JAX_PLATFORMS=cpu")]
+)
+def test_gpu_that_jax_leaves_idle_is_explained(platforms, why, monkeypatch):
+    monkeypatch.setattr(doctor.Path, "is_dir", lambda _: True)
+    (found,) = doctor.list_warnings(HEALTHY, {"JAX_PLATFORMS": platforms})
+    assert found == f"there is an NVIDIA GPU but jax runs on the CPU: {why}"
+
+
 def test_several_gpus_need_nccl(monkeypatch):
     report = copy.deepcopy(HEALTHY)
     report["devices"] |= {"backend": "gpu", "count": 2}
