@@ -22,12 +22,15 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Options, Result, pretrain, texts
 from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
 from bert_jax.suites.token_scores import TokenScorer, is_causal
+from bert_jax.system import log
 
 DRAWS = 8  # of an example
 
 
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return nats per token with their standard error over documents, and nats of each example."""
+    if options.draws and is_causal(run):  # a study asks the same of masked and causal models
+        log.log_line("warning: nelbo: --draws does nothing, because a causal model masks nothing")
     score_text = _score_texts if options.source else _score_corpus
 
     def score_run(run: runs.TrainedModel) -> Detailed:

@@ -10,6 +10,7 @@ that has most context around it. Any other token is scored in the window where m
 it.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -76,8 +77,12 @@ class TokenScorer:
         self.run, self.tokenizer, self.batch_size = run, run.tokenizer, options.batch_size
         self.added = 1 if self.causal else 2  # [CLS], and [SEP]
         self.room = run.longest - self.added
+
+    @functools.cached_property
+    def forward(self) -> Forward:
+        """The scores of tokens; it is made when they are first asked for."""
         read = _read_next if self.causal else _read_masks
-        self.forward = Forward.of_head(run, self.head, read)
+        return Forward.of_head(self.run, self.head, read)
 
     def __call__(
         self,

@@ -86,11 +86,12 @@ def test_nelbo_of_a_passage_is_unbiased(models, tmp_path, monkeypatch):
         assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
 
 
-def test_nelbo_of_a_causal_model_is_its_likelihood(models, source):
+def test_nelbo_of_a_causal_model_is_its_likelihood(models, source, caplog):
     tokenizer = models["whole"].tokenizer
     run = make_model(tuple(tokenizer.vocab[5:]), 96, pairs="none", **CAUSAL)
     asked = {"source": source, "words": WORDS, "limit": 5}
-    found = ask(run, "nelbo", **asked)
+    found = ask(run, "nelbo", **asked, draws=3)
+    assert "--draws does nothing" in caplog.text
     (options,) = suites.build_options(["nelbo"], **asked)
     written = [one.text for one in texts.load_passages(run, options)]
     rows = tokenizer.encode_batch(written)

@@ -41,7 +41,9 @@ def test_score_masked_reads_where_most_is_seen(models, one_device):
         number = int(masked[spans[best][0] : at].sum())  # of the token in its window
         expected.append([values[number] for values in of_windows[best]])
     rows = [(ids, masked), (ids[:14], masked[:14])]
-    found = TokenScorer(run, ask_pll(3)).score_masked(rows, inference.ignore_progress)
+    scorer = TokenScorer(run, ask_pll(3))
+    found = scorer.score_masked(rows, inference.ignore_progress)
+    assert "forward" not in vars(scorer)  # it would hold the parameters once more
     nats, right = zip(*expected, strict=True)
     np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
     assert found[0][1].tolist() == list(right)
