@@ -82,16 +82,15 @@ def add_flags(parser: cli.Parser) -> None:
     add(both, "--engine", f"{engines}(%(default)s)", default="local", metavar="NAME")
     option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
     add(both, "--engine-option", option, metavar="KEY=VALUE", **several)
-    jobs = "groups at a time (a core each; all accelerators together; what the cluster has)"
+    jobs = "groups at a time (a core each; all accelerators together; SLURM 256)"
     add(both, "--jobs", jobs, type=cli.read_positive, default=0, metavar="N")
     fuse = "cells that train in one program: all that may, none, or at most N (%(default)s)"
     add(both, "--fuse", fuse, default="auto", metavar="auto|never|N")
     reuse = "workdir or tables of another study, whose finished cells are taken where they are the "
     folders = {"type": cli.read_path, "metavar": "DIR", **several}
     add(both, "--reuse", f"{reuse}same; may be repeated", **folders)
-    speed = (
-        "10^12 FLOPs a second of a worker, for the hours of a plan; else those of finished cells"
-    )
+    speed = "speed of a worker in 10^12 FLOPs a second, for the hours of a plan (that of finished "
+    speed += "cells)"
     add(both, "--tflops", speed, type=cli.read_amount, default=0.0, metavar="N")
     dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(both, "--dry-run", dry, action="store_true")

@@ -14,8 +14,8 @@ MOST += "[MASK]"
 TEMPERATURE = "0 takes the likeliest token; others draw, 1 as the model says (0)"
 TOP_P = "draw from the fewest tokens that have this share of the probability (1)"
 STEPS = "masked models: rounds in which masks are filled (one for each mask)"
-ORDER = "masked models: masks to fill next are random ones (random), or those of whose likeliest "
-ORDER += "token the model is surest (confident, the default)"
+ORDER = "masked models: masks to fill next: random ones, or those whose token is surest "
+ORDER += "(confident, the default)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Options:
         None,
         {
             "fill-mask": "tokens a mask (5)",
-            "answer": "answers listed besides the chosen one (none)",
+            "answer": "best answers listed, the chosen one among them (none)",
             "generate": "draw from the likeliest K (all)",
         },
         "K",

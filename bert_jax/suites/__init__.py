@@ -65,7 +65,7 @@ class Options:
         "N",
     )
     draws: int = option(
-        0, "nelbo: numbers of masked tokens that an example is read under (default: 8)", "N"
+        0, "nelbo: how often an example is read, each time with another number of masks (8)", "N"
     )
     within_word: bool = option(
         False, "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
