@@ -193,7 +193,9 @@ class Model:
         from bert_jax.predictors.options import Options
         from bert_jax.views.texts import Texts
 
-        return Texts(Asked(self.opened, Options()))
+        reader = Texts(Asked(self.opened, Options()))
+        reader.shorten = "split the text"
+        return reader
 
     def _read_parts(self, texts: Sequence[Text]) -> "Parts":
         parts, _ = self._texts.tokenize_texts(_read_rows(self._texts, texts))

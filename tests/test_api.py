@@ -141,6 +141,12 @@ def test_traceback_has_the_hint(tmp_path):
     assert hint == f"hint: {caught.value.hint}\n"
 
 
+def test_hint_for_a_long_text_names_no_flag(model):
+    with pytest.raises(DataError, match="and the model takes") as caught:
+        model.logits(["the cat sat. " * 99])
+    assert caught.value.hint == "split the text"
+
+
 def test_empty_and_absent_paths_are_refused(tmp_path, monkeypatch):
     """A variable that is not set would mean the current folder."""
     monkeypatch.chdir(a_run(tmp_path / "run"))

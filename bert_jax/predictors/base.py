@@ -75,7 +75,8 @@ class AskedModel:
         heads = self.run.config.objectives
         have = f"it has: {', '.join(heads)}" if heads else "it has no head, only an encoder"
         name = next((name for name in names if name in heads), "")
-        need(bool(name), f"{self.run.folder} has no {' or '.join(names)} head", have)
+        needed = f"{' or '.join(names)} head" if names else "head"
+        need(bool(name), f"{self.run.folder} has no {needed}", have)
         return name
 
     def place_params(self, name: str = "") -> Any:
@@ -129,7 +130,8 @@ class Predictor:
     @property
     def example(self) -> str:
         """The shape of a JSON line that the task takes, for error messages."""
-        return "{" + ", ".join(f'"{key}": …' for key in self.forms[0]) + "}"
+        keys = self.plain or self.forms[0]
+        return "{" + ", ".join(f'"{key}": …' for key in keys) + "}"
 
     def encode(self, rows: Sequence[Line]) -> Work:
         """Encode lines as rows of the model; raise DataError if a line cannot be encoded."""
@@ -138,6 +140,15 @@ class Predictor:
     def format_result(self, result: dict[str, Any]) -> str:
         """Write a result as text for people."""
         raise NotImplementedError
+
+    def check_stride(self, in_windows: bool) -> None:
+        """Refuse --stride and --stride-as if long texts are not read in windows."""
+        options = self.model.options
+        need(
+            in_windows or (options.stride is None and not options.stride_as),
+            "--stride and --stride-as describe windows, and long texts are not read in windows",
+            "--long=windows, or leave them out",
+        )
 
     def read(self, number: int, line: str) -> Line:
         """Parse a line, which is a JSON object or plain texts; a blank line gives empty texts."""
@@ -193,6 +204,8 @@ class OfText(Predictor):
     """A predictor that makes one row [CLS] A [SEP] or [CLS] A [SEP] B [SEP] of a text or a pair."""
 
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
+    # What to do about a text that is too long.
+    shorten = "split the text, or lose its end with --long=cut; fill-mask has --long=windows too"
 
     def tokenize_field(
         self, rows: Sequence[Line], key: str = "text", escape: bool = True
@@ -215,7 +228,7 @@ class OfText(Predictor):
             raise DataError(
                 f"line {row.number}: {count + added} tokens with [CLS] and [SEP], "
                 f"and the model takes {self.limit}",
-                "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
+                self.shorten,
             )
         first, *second = parts
         cut = encoding.truncate_pair(first, second[0] if second else [], room)

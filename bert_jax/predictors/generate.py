@@ -32,6 +32,7 @@ class Generate(OfText):
     """
 
     heading = ()
+    windows = True  # `__init__` refuses them, with a reason of its own
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
@@ -53,8 +54,8 @@ class Generate(OfText):
         )
         draw = describe_draw(options)
         need(
-            options.long != "cut",
-            "--long=cut would lose the end of a prompt, where it goes on",
+            options.long in ("", "refuse"),
+            f"--long={options.long} would part a prompt from its end, where it goes on",
             "shorten the prompts",
         )
         self.most = options.max_tokens or TOKENS

@@ -35,6 +35,7 @@ class GenerateHybrid(OfText):
     """
 
     heading = ()
+    windows = True  # its predictors refuse them, with reasons of their own
 
     def __init__(self, model: AskedModel):
         super().__init__(model)

@@ -31,6 +31,7 @@ class Labelled(Predictor):
         settings = {name: getattr(options, name) for name in ("long", "stride", "stride_as")}
         changes = {name: value for name, value in settings.items() if value not in ("", None)}
         self.task = dataclasses.replace(config.task, **changes)
+        self.check_stride(self.task.long in ("auto", "windows"))
         self.most = answers.BEST
         self.limit = min(model.limit, config.sequence_length)
         self.apply = model.compile_head(self.kind, lambda logits: logits)
@@ -127,6 +128,7 @@ class Tag(Labelled):
 
     heads = ("tag",)
     forms = (("words",), ("text",))
+    example = '{"words": […]}'
     windows = True
     heading = ("words",)
 

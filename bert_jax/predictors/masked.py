@@ -47,6 +47,7 @@ class FillMask(OfText):
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
+        self.check_stride(model.options.long == "windows")
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
 
         def find_best(logits: jax.Array) -> Sequence[jax.Array]:
