@@ -80,11 +80,13 @@ def start_branch(
 def check_trunk(config: knobs.Config) -> None:
     """Refuse a branch whose trunk is missing, damaged, or of a config with other updates.
 
-    The data of the two runs is not compared.
+    The data of the two runs is not compared. Nor are the updates of a run over epochs of text,
+    because its steps are counted when the text is prepared.
     """
     run, step = config.trunk
     reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
-    _refuse_other_trunk(config, {}, Path(run))
+    if config.epochs is None or config.task.source:
+        _refuse_other_trunk(config, {}, Path(run))
 
 
 def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], run: Path) -> None:

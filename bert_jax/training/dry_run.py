@@ -19,7 +19,10 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     """
     mesh = mesh_for(config)
     config = data.load_training_data(config).config if config.task.source else config
-    validation.warn_of_warmup(config)
+    # The steps of epochs follow from the text, which may not be prepared yet.
+    known = config.epochs is None or bool(config.task.source)
+    if known:
+        validation.warn_of_warmup(config)
     if config.branch_from:
         branch.check_trunk(config)
     vocab_size = vocabulary.assumed_size(config)
@@ -33,7 +36,7 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     length = (
         f"{config.steps:,} of {config.batch_size} x {config.sequence_length} = {tokens:,} tokens"
     )
-    if config.epochs is not None and not config.task.source:
+    if not known:
         length = f"those of {config.epochs:g} epochs, counted when the text is prepared"
     lines = [
         f"parameters      {parameters:,} (vocabulary {vocab_size:,})",
@@ -44,16 +47,21 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
         f"steps           {length}",
     ]
     if (views := rates.count_views(config.masking)) > 1:
-        lines.append(
-            f"views           {views} of each example: an update reads "
-            f"{config.batch_size // views} rows, the run {tokens // views:,} tokens of text"
-        )
+        read = f"an update reads {config.batch_size // views} rows"
+        if known:
+            read += f", the run {tokens // views:,} tokens of text"
+        lines.append(f"views           {views} of each example: {read}")
     run, fork = config.trunk
     if fork:
-        left = config.steps - fork
-        lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")
+        left = f": {config.steps - fork:,} updates to make" if known else ""
+        lines.append(f"branch          of {run} at step {fork:,}{left}")
     if with_config:
-        lines.append(json.dumps(to_dict(config), indent=2))
+        resolved = to_dict(config)
+        if not known:
+            del resolved["steps"]
+            if config.optim.warmup_fraction is not None:
+                del resolved["optim"]["warmup_steps"]
+        lines.append(json.dumps(resolved, indent=2))
     else:
         lines.append("config          left out on a terminal; `... --dry-run | less` shows it")
     return "\n".join(lines)
