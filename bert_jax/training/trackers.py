@@ -133,10 +133,17 @@ class MLflow:
         self._send(self._mlflow.log_metrics, named, step=step, run_id=self.run)
 
     def close(self, finished: bool) -> None:
-        """Send what is left; mark the run as FINISHED, or as KILLED if training did not end."""
+        """Send what is left; mark the run as FINISHED, or as KILLED if training did not end.
+
+        Raise an error if requests are left without an answer.
+        """
         try:
             futures.wait(self._sent, timeout=LONGEST_WAIT)
             self._check_sent()
+            left = len(self._sent)
+            self._sent = []  # closing it again, after the error, waits no more
+            if left:
+                raise TimeoutError(f"{left} requests had no answer in {LONGEST_WAIT:g} s")
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")

@@ -155,3 +155,13 @@ def test_slow_mlflow_delays_no_update(tmp_path, mlflow):
     answered.set()
     tracker.close(finished=True)
     assert mlflow.log_metrics.call_count == 2
+
+
+def test_mlflow_tells_how_many_requests_are_lost(tmp_path, mlflow, monkeypatch, capsys):
+    answered = threading.Event()
+    mlflow.log_metrics.side_effect = lambda *_, **__: answered.wait(60)
+    monkeypatch.setattr(trackers, "LONGEST_WAIT", 0.2)
+    write_steps(tmp_path, 1, 3, "mlflow")
+    answered.set()
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert said.startswith("warning: tracker mlflow: 3 requests had no answer in 0.2 s; the run")
