@@ -5,6 +5,7 @@ and on a GPU by tests/gpu.
 """
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from bert_jax.training import resume
 from bert_jax.training.data import load_training_data
 from bert_jax.training.run import Run
 from bert_jax.training.step import init_state
-from tests import saved, texts, tiny
+from tests import saved, tasks, texts, tiny
 from tests.checkpoints.states import flip_bit, list_bits, open_folder
 from tests.updates import build_program
 
@@ -44,6 +45,19 @@ def test_resume_refuses_another_config_by_name():
     assert check({"evals__validation__rate": 0.3}, "evals.validation.rate")  # no step is ranked
     longer = {"steps": 200, "optim__warmup_fraction": 0.1}
     assert check(longer, "steps", "optim.warmup_fraction")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_resume_may_evaluate_another_split(tmp_path, labelled):
+    """The corpus of a labelled task has the examples of this split; text is another corpus."""
+    before = tasks.config("classify", "files:x.tsv", tmp_path) if labelled else tiny.config()
+    validation = dataclasses.replace(before.evals["validation"], split="train")
+    after = dataclasses.replace(before, evals={"validation": validation})
+    saved_record = {"config": to_dict(before), **PRINTS}
+    current = {"config": to_dict(after), **PRINTS, "corpus": "d" * 64}
+    refused = pytest.raises(ConfigError, match="on another corpus")
+    with contextlib.nullcontext() if labelled else refused:
+        resume.check_same(saved_record, current, (), Path("run"))
 
 
 @pytest.mark.fault(5)
