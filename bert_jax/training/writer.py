@@ -174,7 +174,7 @@ class Writer:
             self._shown = now
             text = evaluation or f"{_describe_training(self._latest)}{self._estimate_left(step)}"
             logger.info(f"step {step}/{self._total}  {text}")
-        if self._first is None:
+        if first:
             self._first = (step, now)
 
     def _estimate_left(self, step: int) -> str:

@@ -105,6 +105,8 @@ def test_full_disk_is_the_users_error(tmp_path):
 
 def test_plain_lines_are_few_and_tell_the_time_left(tmp_path, clock, capsys):
     made = open_writer(tmp_path, steps=1000)
+    made.write(0, {"eval/validation/mlm_loss": 4.0})  # which an earlier attempt owed
+    clock[0] += 500  # of compilation
     values = {"loss": 2.5, "mlm_accuracy": 0.25, "tokens_per_second": 12_345.6}
     for step in range(1, 101):
         clock[0] += 1
