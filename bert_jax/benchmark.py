@@ -20,7 +20,8 @@ WARM = 3  # updates before the timed ones: the first compiles, and caches are co
 def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = (
-        "time the update of a config on the devices that are here, on full rows of random text"
+        "time the update of a config on the devices that are here, on full rows of random text "
+        "or on the first batch of a task"
     )
     cli.add_config_flag(parser)
     updates = "updates that are timed (%(default)s)"
@@ -82,7 +83,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
         "device": kind,
         "devices": mesh.size,
         "batch_size": config.batch_size,
-        "sequence_length": config.sequence_length,
+        "sequence_length": batch["tokens"].shape[1],
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
         "dtype": devices.fill_machine_knobs(config.model, train=True).dtype,
         "updates": updates,

@@ -18,10 +18,7 @@ if TYPE_CHECKING:  # --help does not wait for the libraries of training
 
 EXAMPLE = "--config=configs/pretrain.py:base --target=v5e:2x4"
 MFU = 0.4  # share of the peak FLOP/s that a run reaches, unless --mfu says
-SMALLER = (
-    "--config.optim.accumulation=2, --config.parallel.fsdp=N, or --config.model.scan=true with "
-    "--config.model.remat=full"
-)
+SMALLER = "--config.parallel.fsdp=N, or --config.model.scan=true with --config.model.remat=full"
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -142,7 +139,8 @@ def format_table(plan: "Plan", report: dict[str, Any], mfu: float) -> str:
     if plan.largest_batch:
         lines.append(("", f"the largest batch that fits: about {plan.largest_batch:,} rows a step"))
     if not plan.fits:
-        lines.append(("", f"smaller: {SMALLER}"))
+        doubled = 2 * config.optim.accumulation
+        lines.append(("", f"smaller: --config.optim.accumulation={doubled}, {SMALLER}"))
     lines.append(("compute", f"{rounded(plan.flops / 1e12)} TFLOP a device and update"))
     heading = "collectives"
     for kind, sums in sorted(report["collectives"].items(), key=lambda row: -row[1]["bytes"]):

@@ -132,7 +132,8 @@ def train(
         stop_flag = resources.enter_context(stop.StopFlag())
         runs = Runs(jobs, mesh, slots, on_diverged, stop_flag, resources)
         config, data = runs.config, runs.data
-        resources.enter_context(memory.explain_out_of_memory(config, data.tokenizer.size, mesh))
+        size = data.tokenizer.size
+        resources.enter_context(memory.explain_out_of_memory(config, size, mesh, len(jobs)))
         state, start = runs.restore_or_init(allow_change, command)
         runs.evaluate_owed(state, start)  # what a stop signal cut off in an earlier attempt
         batches = resources.enter_context(data.batches(start, mesh))

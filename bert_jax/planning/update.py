@@ -187,7 +187,8 @@ def _estimate_largest(plan: Plan) -> int | None:
 def _find_largest_by_less(plan: Plan, vocab_size: int) -> int | None:
     """Compile the update of a quarter of the batch, and estimate the largest batch from it.
 
-    The result is None if a quarter cannot be split over the devices, or does not fit either.
+    If a quarter does not compile either, a quarter of the quarter is compiled, and so on. The
+    result is None if the rows that are left cannot be split over the devices.
     """
     fewer = plan.config.batch_size // LESS
     if not fewer or fewer % _count_shares(plan):

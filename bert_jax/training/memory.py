@@ -19,6 +19,8 @@ from bert_jax.training.program import in_mesh
 from bert_jax.training.start import lay_out_state
 from bert_jax.training.step import init_state
 
+HALVES = "train fewer runs together; a study goes on with each half of them"
+
 
 def estimate_bytes(
     config: knobs.Config, vocab_size: int, mesh: Mesh, shapes: Any = None
@@ -52,10 +54,13 @@ def estimate_bytes(
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
+def explain_out_of_memory(
+    config: knobs.Config, vocab_size: int, mesh: Mesh, runs: int = 1
+) -> Iterator[None]:
     """Raise a ConfigError if a device runs out of memory in the block.
 
-    Its hint names settings with which the same batch should fit.
+    Its hint names settings with which the same batch should fit. If several runs train together,
+    the estimate is for one of them.
     """
     try:
         yield
@@ -63,10 +68,11 @@ def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> 
         if EXHAUSTED not in str(error):
             raise
         needed = format_bytes(sum(estimate_bytes(config, vocab_size, mesh)))
+        whose = "an update" if runs == 1 else f"an update of one of {runs} runs"
         raise ConfigError(
-            f"out of memory on a device: an update is estimated to take {needed} "
+            f"out of memory on a device: {whose} is estimated to take {needed} "
             f"({first_line(error)[:200]})",
-            _find_hint(config, vocab_size, mesh),
+            _find_hint(config, vocab_size, mesh) if runs == 1 else HALVES,
         ) from error
 
 

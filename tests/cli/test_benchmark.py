@@ -3,6 +3,7 @@
 import types
 
 from bert_jax import benchmark, plan
+from bert_jax.training.data import load_training_data
 from tests import tasks, tiny
 
 
@@ -24,3 +25,5 @@ def test_classes_are_read_from_the_data(tmp_path, one_device):
     config = tasks.config("classify", f"files:{tasks.write_classify(tmp_path)}", tmp_path)
     timed = benchmark.run(config, updates=1)
     assert plan.run(config, "cpu:8")["parameters"] == timed["parameters"]
+    longest = load_training_data(config).source.batch(0)["tokens"].shape[1]
+    assert timed["sequence_length"] == longest < config.sequence_length

@@ -89,10 +89,13 @@ def test_table_has_every_number_of_the_report():
     ]
     for said in ("12,500 parameters", "compute 2.0 ms, network 35.7 ms", "9,000 steps take 36 s"):
         assert said in "\n".join(lines)
-    refused = dataclasses.replace(PLAN, peak_bytes=None, reason="Used 28.94G of 15.75G")
+    config = tiny.config(optim__accumulation=4)
+    refused = dataclasses.replace(
+        PLAN, config=config, peak_bytes=None, reason="Used 28.94G of 15.75G"
+    )
     table = plan.format_table(refused, plan.build_report(refused, None, 0.5), 0.5)
     assert ": Used 28.94G of 15.75G" in table
-    assert "smaller: --config.optim.accumulation=2" in table
+    assert "smaller: --config.optim.accumulation=8, --config.parallel.fsdp=N, or " in table
 
 
 @pytest.mark.parametrize(("name", "extra"), [("v5e:2x4", "tpu"), ("h100x8", "cuda")])

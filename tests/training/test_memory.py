@@ -7,7 +7,9 @@ import pytest
 
 from bert_jax import cli, sharding, train
 from bert_jax.data import prepare
+from bert_jax.errors import ConfigError
 from bert_jax.training import memory, program
+from tests import tiny
 from tests.texts import configure
 
 
@@ -43,3 +45,14 @@ def test_out_of_memory_names_what_fits(base, tmp_path, monkeypatch, capsys, room
     assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
     train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
     assert f"memory/device   {memory.format_bytes(estimate(4))}" in capsys.readouterr().out
+
+
+@pytest.mark.fault(23)
+def test_out_of_memory_of_runs_is_not_that_of_one(one_device):
+    config = tiny.config()
+    mesh = sharding.make_mesh(config.parallel)
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+    refused = pytest.raises(ConfigError, match="an update of one of 3 runs is estimated")
+    with refused as caught, memory.explain_out_of_memory(config, tiny.VOCAB, mesh, runs=3):
+        raise error
+    assert caught.value.hint.startswith("train fewer runs together")
