@@ -217,7 +217,6 @@ TESTED_BY = {
     "suites.forward": "suites/test_token_scores.py",
     "suites.labelled": "suites/test_pretrain.py",
     "system.arguments": "cli/test_cli.py",
-    "training.dry_run": "training/test_memory.py",
     "training.pmap": "training/test_runs.py",
 }
 
