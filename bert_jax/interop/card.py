@@ -22,6 +22,10 @@ HYBRID = (
     "These files hold it as a masked model, which sees the whole text; from left to right the same "
     "parameters take a causal attention mask."
 )
+OWN_LIMITS = """\
+- Unless its data are pairs of sentences, no objective trained its vectors of sentences.
+- It is one run with one seed; another seed gives other numbers.
+"""
 TEXT = """\
 ---
 {data}
@@ -50,8 +54,7 @@ tokenizer = AutoTokenizer.from_pretrained("{place}")
 - A text has at most {length} tokens; what lies beyond has to be cut or divided.
 - It knows the language and subjects of its data, and their errors and prejudices: nothing was \
 done against these, and nothing here measures them.
-- Unless its data are pairs of sentences, no objective trained its vectors of sentences.
-{seed}{limits}
+{own_limits}{limits}
 ## Licence
 
 {licence}{code} The training data have terms of their own.
@@ -130,7 +133,7 @@ def _state_facts(
             "title": origin,
             "origin": f"Converted by bert_jax from `{origin}`.",
             "learned": f"The card of `{origin}` says.",
-            "seed": "",
+            "own_limits": "",
             "code": "",
             "evaluation": NONE,
             "config": "",
@@ -138,8 +141,8 @@ def _state_facts(
     return {
         "title": run.folder.resolve().name,
         "origin": _state_training(run, origin),
-        "learned": _state_data(run.config, corpora),
-        "seed": "- It is one run with one seed; another seed gives other numbers.\n",
+        "learned": _state_data(run, corpora),
+        "own_limits": OWN_LIMITS,
         "code": " The code that trained it is Apache-2.0.",
         "evaluation": _state_evaluation(run),
         "config": _state_config(run.config),
@@ -181,15 +184,16 @@ def _list_corpora(config: knobs.Config) -> list[tuple[str, str]]:
     return [(corpus.source, Path(corpus.path).name if corpus.source == "files" else corpus.path)]
 
 
-def _state_data(config: knobs.Config, corpora: list[tuple[str, str]]) -> str:
+def _state_data(run: runs.TrainedModel, corpora: list[tuple[str, str]]) -> str:
     """Describe the data that the model was trained on."""
+    config = run.config
     source = ", ".join(f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in corpora)
     if config.kind:
         return f"Labelled data: {source}."
     if config.corpus.revision:
         source += f" at {config.corpus.revision}"
     rows = f"{config.batch_size} rows of at most {config.sequence_length} tokens"
-    return f"Text of {source} by {config.steps:,} updates of {rows}."
+    return f"Text of {source} by {run.step:,} updates of {rows}."
 
 
 def _state_evaluation(run: runs.TrainedModel) -> str:
@@ -211,7 +215,7 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
         if run.config.kind:
             how = f"every row of the split `{settings.split}` of the data above"
         elif "mlm" in run.config.objectives:
-            how += f", masked at {settings.rate:.0%}"
+            how += f", masked at {100 * settings.rate:g} %"
         lines += [f"`{name}`: {how}.", ""]
     return "\n".join([*lines, _make_table("metric", metrics), ""])
 

@@ -30,11 +30,13 @@ def test_card_names_data_of_the_hub(tmp_path):
     assert "\ndatasets:\n- other/books\n- owner/wiki\n" in text.partition("---\n\n")[0]
     for said in (
         'BertForPreTraining.from_pretrained("me/own")',
-        "Text of `hub: owner/wiki`, `hub: other/books` at v1,v2 by 9 updates of 4 rows",
+        "Text of `hub: owner/wiki`, `hub: other/books` at v1,v2 by 5 updates of 4 rows",
         card.NONE,  # 9.75 is of another step
     ):
         assert said in text
-    text = describe_run(tmp_path, {}, line % (5, "null") + line % (5, 4.25))
+    evals = {"evals": {"validation": {"rate": 0.125}}}
+    text = describe_run(tmp_path, evals, line % (5, "null") + line % (5, 4.25))
+    assert "masked at 12.5 %." in text
     assert "| validation/nsp_loss | 4.25 |" in text
 
 
