@@ -305,7 +305,7 @@ def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
             value = jsons.fit(value, list[dict])
         except jsons.Malformed as error:
             raise DataError(f"{path}: {error}", "repair the file") from error
-        return (TableRow(f"{path}: row {n}", fields) for n, fields in enumerate(value))
+        return (TableRow(f"{path}, row {n}", fields) for n, fields in enumerate(value, 1))
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         return _read_squad(path, value["data"])
     return _read_lines_of_json(path, task, kind)
@@ -372,8 +372,8 @@ def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    for number, fields in enumerate(read_parquet(str(path))):
-        yield TableRow(f"{path}: row {number}", fields)
+    for number, fields in enumerate(read_parquet(str(path)), 1):
+        yield TableRow(f"{path}, row {number}", fields)
 
 
 READERS: dict[str, Callable[[Path, Task, str], Iterator[TableRow]]] = {

@@ -62,6 +62,9 @@ def test_read_rows_are_equal_in_any_format(tmp_path_factory, table):
         assert fields(write(folder / name, content)) == records, name
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), folder / "a.parquet")
     assert fields(folder / "a.parquet") == records
+    for name in ("a.json", "a.parquet"):
+        places = [row.where for row in read(folder / name)]
+        assert places == [f"{folder / name}, row {n + 1}" for n in range(len(records))]
 
 
 def test_read_table_takes_names_without_a_header(tmp_path):
