@@ -175,7 +175,7 @@ def parse_rows(
             continue
         where = f"{path}:{number}"
         try:
-            row = jsons.parse(line, dict)
+            row = jsons.parse(line.rstrip(), dict)
         except jsons.Malformed as error:
             raise DataError(f"{where}: {error}", "repair or remove the row") from error
         yield where, row

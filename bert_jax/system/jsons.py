@@ -49,7 +49,10 @@ def parse(text: bytes | str, kind: Any = Any) -> Any:
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error}", error.lineno) from error
+        place = f"line {error.lineno} column {error.colno}"
+        if "\n" not in decoded:  # often a line of a file, which the message names
+            place = f"column {error.colno}"
+        raise Malformed(f"not JSON: {error.msg}: {place}", error.lineno) from error
     except Malformed:
         raise
     except (RecursionError, ValueError) as error:  # nested too deeply, or too long a number

@@ -19,7 +19,8 @@ class Outer(msgspec.Struct):
 
 
 WRONG = {  # text, type -> what is said
-    "cut short": ('{"a": 1', dict, "not JSON: Expecting ',' delimiter"),
+    "cut short": ('{"a": 1', dict, "not JSON: Expecting ',' delimiter: column 8"),
+    "cut at a line": ('{"a":\n', dict, "not JSON: Expecting value: line 2 column 1"),
     "not UTF-8": (b'{"a": "\xff"}', dict, "not UTF-8 at byte 7"),
     "too deep": ("[" * 100_000, list, "not JSON: maximum recursion depth"),
     "5,000 digits": ('{"a": ' + "9" * 5000 + "}", dict, "not JSON: Exceeds the limit"),
