@@ -43,7 +43,7 @@ from bert_jax.studies.spec import (
 
 __all__ = ["Axis", "Budget", "Cell", "Claimed", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "variants", "zipped"]
-__all__ += ["check_study", "expand", "identity", "load_study", "select_cells"]
+__all__ += ["check_study", "expand", "identity", "load_study", "override_base", "select_cells"]
 
 BUDGETS = ("steps", "tokens", "predictions", "flops")
 LONG = 2**31  # steps, until the budget determines them
@@ -77,13 +77,18 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
     if not isinstance(study, Study):
         problem = f"{file}: get_study returned {type(study).__name__}"
         raise ConfigError(problem, "it returns a Study")
+    override_base(study, overrides)
+    return file.resolve().parent.name, study
+
+
+def override_base(study: Study, overrides: Iterable[tuple[str, str]]) -> None:
+    """Change knobs of a study's base config; refuse knobs that the study sets in every cell."""
     settled = _list_fixed_knobs(study)
     changes = list(overrides)
     for knob, _ in changes:
         said = f"config.{knob} is not set by the base: {settled.get(knob)}"
-        need(knob not in settled, said, "edit the study")
+        need(knob not in settled, said, "leave it out, or edit the study")
     configs.overrides(study.base, changes)
-    return file.resolve().parent.name, study
 
 
 def _list_fixed_knobs(study: Study) -> dict[str, str]:
@@ -91,7 +96,7 @@ def _list_fixed_knobs(study: Study) -> dict[str, str]:
 
     The study sets these knobs in every cell, for example by an axis or its budget.
     """
-    reasons = {"seed": "seeds=(0, 1, 2) are the study's"}
+    reasons = {"seed": "the study's seeds set it"}
     if study.pair_seeds:
         reasons["data_seed"] = "pair_seeds=True takes it from the seed"
     if study.budget is not None:

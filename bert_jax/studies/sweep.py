@@ -1,5 +1,6 @@
 """`study sweep`: a study of some values of some knobs, without a study file."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +9,7 @@ from bert_jax import config as configs
 from bert_jax.config import knobs, table
 from bert_jax.errors import need
 from bert_jax.studies.actions import SWEEP, Flags, Named, launch_study
+from bert_jax.studies.definition import override_base
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, Budget, Comparison, Study, Suite, axis
 
@@ -37,19 +39,22 @@ def make_study(sweep: Sweep) -> Study:
         if sweep.budget and length in (*dict(sweep.overrides), *names):
             problem = f"{length} and --{sweep.budget.kind} both say how long a cell trains"
             need(False, problem, "leave one of them out")
-    base = configs.load_file(sweep.config)
-    configs.overrides(base, sweep.overrides)
-    first = configs.copy_tree(base)
+    study = Study(
+        question=f"What {'does' if len(varied) == 1 else 'do'} {' and '.join(names)} change?",
+        base=configs.load_file(sweep.config),
+        axes=tuple(varied),
+        seeds=tuple(range(sweep.seeds)),
+        evaluations={},
+        budget=sweep.budget,
+    )
+    override_base(study, sweep.overrides)
+    first = configs.copy_tree(study.base)
     for one in varied:
         configs.assign(first, dict(one.points[0].changes))
     suite, metric = _find_metric(configs.resolve(first))
     compared = (f"validation/{metric}",)
-    return Study(
-        question=f"What {'does' if len(varied) == 1 else 'do'} {' and '.join(names)} change?",
-        base=base,
-        axes=tuple(varied),
-        seeds=tuple(range(sweep.seeds)),
-        budget=sweep.budget,
+    return dataclasses.replace(
+        study,
         evaluations={"validation": Suite(suite)},
         comparisons=tuple(Comparison(one.name, one.points[0].label, compared) for one in varied),
     )

@@ -128,8 +128,12 @@ def sweep(name: str) -> list[str]:
     as do those of training/test_runs.py.
     """
     words = command(name, f"sweeps/{name}")
-    rate = next((w for w in words if w.startswith("--config.optim.learning_rate=")), "=2e-3")
-    axis = f"optim.learning_rate={rate.rpartition('=')[2]},5e-4"
+    rate = "2e-3"
+    for word in [*words]:
+        if word.startswith("--config.optim.learning_rate="):
+            words.remove(word)  # the axis sets it
+            rate = word.rpartition("=")[2]
+    axis = f"optim.learning_rate={rate},5e-4"
     if name == "nsp":
         axis = "masking.rate=0.15,0.2"
     return ["study", "sweep", *words[1:], f"--axis={axis}", "--seeds=1", "--fuse=2", "--jobs=1"]
