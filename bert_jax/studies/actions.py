@@ -138,7 +138,10 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         launcher.run()
         if launcher.full:
             raise disk.make_full_error(place.workdir, what="the study")
-        _print_answer(place, launcher.stopped, _write_report(place))
+        answer = _write_report(place)
+        if launcher.unwritable:
+            folder_locks.check_writable(launcher.unwritable)
+        _print_answer(place, launcher.stopped, answer)
 
 
 def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:

@@ -7,14 +7,16 @@ disk is full, all running workers are asked to stop.
 """
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bert_jax.studies import progress
 from bert_jax.studies.engines.base import FULL, HELD, LOST, STOPPED, Engine
-from bert_jax.studies.folder import WORKER, StudyFolder
+from bert_jax.studies.folder import WORKER, Failure, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.system import signals
 from bert_jax.system.disk import DiskFull
@@ -33,7 +35,9 @@ class Launcher(signals.Handler):
         self.stopped = self.full = False
         self._place, self._engine = place, engine
         self._waiting = [*groups]
+        self.unwritable: Path | None = None  # a cell's folder
         self._running: list[tuple[Group, Any]] = []  # with the engine's handle
+        self._failures: dict[str, Failure | None] = {}  # of cells before their group was started
         self._signal = ""  # one that came since the last look
         self._next_start = 0.0
         self._next_line = time.monotonic() + SPEAK
@@ -69,6 +73,8 @@ class Launcher(signals.Handler):
         if self.stopped or room <= 0 or time.monotonic() < self._next_start:
             return
         ready = [group for group in self._waiting if not self._must_wait(group)][:room]
+        for cell in (cell.id for group in ready for cell in group.cells):
+            self._failures[cell] = self._place.read_failure(cell)
         workers = self._engine.start([group.id for group in ready])
         for group, worker in zip(ready, workers, strict=True):
             self._running.append((group, worker))
@@ -122,10 +128,26 @@ class Launcher(signals.Handler):
             if code == LOST:
                 ending = "its job ended without a result"
             for cell in left:
-                if not self._place.read_failure(cell.id):
-                    self._place.write_failure(cell.id, WORKER, ending)
+                self._note_death(cell.id, ending)
             log = self._place.log(group.id)
             logger.info(f"{_name_group(group)}: {len(left)} cells failed (log: {log})")
+
+    def _note_death(self, cell: str, ending: str) -> None:
+        """Note in a cell how its worker ended, unless that worker has noted a failure itself.
+
+        A record that is replaced keeps its time, by which workers order the cells that failed.
+        """
+        path = self._place.cell(cell) / "error.json"
+        if self._place.read_failure(cell) != self._failures[cell]:
+            return
+        try:
+            noted = path.stat().st_mtime_ns if path.exists() else None
+            self._place.write_failure(cell, WORKER, ending)
+            if noted is not None:
+                os.utime(path, ns=(noted, noted))
+        except OSError as error:
+            logger.info(f"{path}: {error.strerror}")
+            self.unwritable = path.parent
 
     def _stop_without_room(self, why: str) -> None:
         """Ask all workers to stop, because the disk is full."""

@@ -34,7 +34,7 @@ from bert_jax.studies import files, results, trunks
 from bert_jax.studies.engines import base
 from bert_jax.studies.folder import WORK, StudyFolder
 from bert_jax.studies.spec import Cell
-from bert_jax.system import allocator, disk, machine
+from bert_jax.system import allocator, disk, folder_locks, machine
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     taken = results.find_taken(place, cells)  # since the group was planned
     cells = [cell for cell in cells if cell.id not in taken]
     worker = Worker(place, record.slots, train)
+    for cell in cells:
+        folder_locks.check_writable(place.cell(cell.id))
     with ExitStack() as locks:
         for cell in cells:
             try:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
+from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped, UserError
 from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags, Named
 from bert_jax.studies.definition import Cell, Suite, axis
@@ -69,7 +70,7 @@ class Bench:
                 worker.work(self.place, group, self.train)
         except disk.DiskFull:
             return FULL
-        except Stopped as error:
+        except UserError as error:
             return error.code
         return 0
 
@@ -188,9 +189,26 @@ def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
         with pytest.raises(IncompleteError, match="out of luck"):
             bench.run()
         assert bench.count_states() == {"done": 2, "failed": 2}
+    else:  # what a later worker dies of is shown, and not what an earlier one noted
+        bench.behaviour["40 %"] = "kill"
+        with pytest.raises(IncompleteError, match=re.escape("worker: killed (signal 9)")):
+            bench.run()
     bench.behaviour.clear()
     bench.run()
     bench.check_complete()
+
+
+@pytest.mark.fault(22)
+def test_launch_ends_where_a_cell_cannot_be_written(bench):
+    bench.behaviour["40 %"] = "fail"
+    with pytest.raises(IncompleteError):
+        bench.run()
+    bench.behaviour.clear()
+    lost = next(cell for cell in bench.place.read_cells() if cell.labels["masking.rate"] == "40 %")
+    shutil.rmtree(bench.place.cell(lost.id))
+    bench.place.cell(lost.id).write_text("a file")
+    with pytest.raises(ConfigError, match=f"cannot write in workdir .*{lost.id} is no folder"):
+        bench.run()
 
 
 @pytest.mark.fault(4)
