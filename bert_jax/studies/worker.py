@@ -266,7 +266,7 @@ class Worker:
         for cell, (_, folder) in zip(cells, jobs, strict=True):
             error = str(diverged.get(folder, ""))
             scores = {} if error else read_last_evaluation(folder)
-            if not (scores or error or stop):
+            if not (scores or error):
                 shutil.rmtree(folder)
                 problem = f"{folder}: the last evaluation is missing from the metrics"
                 raise DataError(problem, "it is fine-tuned again")

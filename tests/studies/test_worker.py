@@ -242,7 +242,7 @@ def test_first_worker_evaluates_what_children_train(
     trained = place.cell(cell.id) / "trained.json"
     written = trained.rename(tmp_path / "trained.json")
     child = f"test $BERT_JAX_JOINED && test {code} = 0 && mv {written} {trained}; exit {code}"
-    monkeypatch.setattr(worker, "WORKER", ("sh", "-c", child))
+    monkeypatch.setattr(worker.base, "WORKER", ("sh", "-c", child))
     monkeypatch.setenv("JAX_PROCESS_ID", number)
     evaluated: list[str] = []
     monkeypatch.setattr(worker.Worker, "run_suite", lambda *given: evaluated.append(given[1]))
