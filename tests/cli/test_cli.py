@@ -28,16 +28,6 @@ PARTS = [
 ]
 
 
-@pytest.fixture
-def called(monkeypatch) -> mock.Mock:
-    """What commands call, and nothing happens."""
-    made = mock.Mock()
-    for name in ("train", "evaluate", "predict"):
-        monkeypatch.setattr(f"bert_jax.{name}.run", getattr(made, name))
-    monkeypatch.setattr(allocator, "retain_memory", made.retain)
-    return made
-
-
 def fail_with(monkeypatch, error: BaseException, command: str = "doctor") -> None:
     monkeypatch.setattr(f"bert_jax.{command}.run", mock.Mock(side_effect=error))
 
@@ -56,7 +46,10 @@ def read_failure(capsys, argv: list[str]) -> tuple[int, str, str]:
 # --- what is passed on ----------------------------------------------------------------------------
 
 
-def test_train_gets_its_knobs_and_flags(called):
+def test_train_gets_its_knobs_and_flags(monkeypatch):
+    called = mock.Mock()  # in place of what the command calls
+    monkeypatch.setattr("bert_jax.train.run", called.train)
+    monkeypatch.setattr(allocator, "retain_memory", called.retain)
     argv = ["train", "--config=pretrain:mini", "--workdir=w", "--config.masking.rate=0.4"]
     argv += ["--config.seed", "7", "--dry-run"]
     more = ["--allow-change=config.steps", "--allow-change", "seed", "--debug"]
@@ -67,16 +60,6 @@ def test_train_gets_its_knobs_and_flags(called):
     assert settings["dry_run"] is True
     assert settings["allow_change"] == ("steps", "seed")
     assert settings["command"][: len(argv) + 1] == ["bert-jax", *argv]
-
-
-@pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
-def test_model_and_checkpoint_are_synonyms(called, flag):
-    assert cli.execute(["evaluate", flag, "runs/x", "--config=pretrain:tiny"]) == 0
-    assert cli.execute(["predict", "fill-mask", f"{flag}=runs/x", "--top-k=3"]) == 0
-    evaluated, predicted = called.evaluate.call_args.kwargs, called.predict.call_args.kwargs
-    assert evaluated["checkpoint"] == predicted["checkpoint"] == "runs/x"
-    assert evaluated["config"].model.size == "tiny"
-    assert (predicted["task"], predicted["top_k"]) == ("fill-mask", 3)
 
 
 def test_split_overrides_takes_knobs_in_order():

@@ -5,8 +5,6 @@ device, and of FEW on two devices with the other columns; all other places of th
 fixture computes columns: it finds all rows that this session tests in one process.
 """
 
-import contextlib
-import itertools
 import json
 import re
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 
 import bert_jax
-from tests.net import batch_rows, golden
+from tests.net import golden
 from tests.net.answer_rows import TEXTS
 from tests.net.commands import Result, make_environment, run_commands
 from tests.net.rows import ROWS, command
@@ -251,23 +249,6 @@ def test_padded_neighbour_changes_nothing(on_two_devices, name):
     text, longer = TEXTS
     (alone,), (beside, _) = model.hidden_states([text]), model.hidden_states([text, longer])
     np.testing.assert_allclose(beside, alone, rtol=2e-5, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_packed_neighbours_change_no_loss(folder):
-    """An epoch in one batch has the same losses with several examples a row and with one."""
-    found = []
-    for most in (1, 4):
-        with contextlib.chdir(folder):
-            stream = batch_rows.open_row(ROWS["packing"], packing=most, batch_size=1)
-            later = (n for n in itertools.count() if stream.batch(n)["copies"].any())
-            size = next(later)
-        row = f"packing:packing={most}:batch_size={size}:steps=1:optim.warmup_steps=0"
-        found.append(train(folder, [row])[row].read_numbers())
-        assert size > 50
-    for name in ("train/mlm_loss", "train/nsp_loss", "train/grad_norm"):
-        assert found[0][name] == pytest.approx(found[1][name], rel=1e-5)
-    assert found[1]["train/examples_per_row"][0] > 1.2
 
 
 # --- another project's format ---------------------------------------------------------------------

@@ -14,7 +14,6 @@ from bert_jax.config import default, knobs, load_file
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.system import trees
 from bert_jax.training import data
 from bert_jax.training import runs as training_runs
 from tests import fault_points, outcomes, tasks, texts
@@ -85,22 +84,6 @@ def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, c
     before = (tmp_path / "metrics.jsonl").read_bytes()
     train.run(config, tmp_path, command=[])
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_features_train_only_a_head_on_the_last_layers(folder, trained, tmp_path, one_device):
-    settings = {"init_from": str(trained), "init_fresh": "^classify/", "optim__freeze": "^encoder/"}
-    settings |= {"model__features": "2", "steps": "12", "epochs": "None"}
-    train.run(classify(folder, **settings), tmp_path / "w", command=[])
-    ours, theirs = (
-        trees.flatten_tree(runs.open_run(str(w)).params) for w in (tmp_path / "w", trained)
-    )
-    assert ours["classify/logits/kernel"].shape == (2 * 32, 3)
-    for name, value in ours.items():
-        if name.startswith("encoder/"):
-            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-    losses = outcomes.logged(tmp_path / "w", "loss")
-    assert losses[-1] < losses[0]
 
 
 @pytest.mark.fault(7)
