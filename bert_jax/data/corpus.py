@@ -213,8 +213,7 @@ def digest_text(settings: knobs.Corpus, cache: Path) -> str:
 def load_vocabulary(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """Load the vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
-    length = None if settings.kind == "bpe" else settings.max_word_length  # a preset's for words
-    return tokenizers.load_tokenizer(path, settings.kind, length)
+    return tokenizers.load_tokenizer(path, settings.kind, settings.max_word_length)
 
 
 def _digest(value: Any) -> str:

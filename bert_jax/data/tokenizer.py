@@ -248,11 +248,12 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
         if kind not in ("auto", found):
             message = f"tokenizer.kind = {kind}, and {file} is no {kind} vocabulary"
             raise ConfigError(message, "--config.tokenizer.kind=auto goes by the files")
-        if max_word_length is not None:
-            if found != "wordpiece":
-                message = f"max_word_length = {max_word_length} does nothing to {path}: {found}"
-                raise ConfigError(message, "set --config.tokenizer.max_word_length=None")
+        if found == "wordpiece" and max_word_length is not None:
             engine.model.max_input_chars_per_word = max_word_length
+        elif max_word_length not in (None, engines.WORD_LENGTH, HUGGING_FACE_WORD_LENGTH):
+            # The others are those of presets, which say nothing of other kinds.
+            message = f"max_word_length = {max_word_length} does nothing to {path}: {found}"
+            raise ConfigError(message, "set --config.tokenizer.max_word_length=None")
         inputs = () if found == "wordpiece" else stated.get("model_input_names") or ()
         tokenizer = Tokenizer(engine, _name_specials(file, engine, stated), inputs)
         tokenizer.encode_batch(["\u2603"])  # fails now if an unknown word cannot be encoded

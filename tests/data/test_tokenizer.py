@@ -16,6 +16,7 @@ from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encode, encoding, engines, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 KINDS = ("roberta", "modernbert")
@@ -129,6 +130,12 @@ def test_load_takes_its_rules_from_files(tmp_path):
     flags = '{"do_lower_case": true, "strip_accents": false, "tokenize_chinese_chars": false}'
     (tmp_path / "tokenizer_config.json").write_text(flags)
     assert pieces(tokenizer.load_tokenizer(tmp_path), "É 字a") == ["é", "字", "##a"]
+
+
+def test_word_length_of_a_preset_goes_with_any_kind():
+    assert tokenizer.load_tokenizer(GOLDEN / "roberta", max_word_length=100).kind == "bpe"
+    with pytest.raises(ConfigError, match=r"length = 8 does nothing to .*roberta: bpe"):
+        tokenizer.load_tokenizer(GOLDEN / "roberta", max_word_length=8)
 
 
 def test_load_reads_unigram_as_the_library_does(tmp_path):
