@@ -71,6 +71,14 @@ def _names_splits(c: Config) -> bool:
     )
 
 
+def _reads_table(c: Config) -> bool:
+    """Tell whether a task's file may be tsv or csv, by `task.format` or the end of its name."""
+    if c.task.format != "auto":
+        return c.task.format in ("tsv", "csv")
+    others = r"\.(jsonl?|conllu?|iob2|parquet)(\.gz|\.zst)?$"
+    return re.search(others, c.task.source, re.IGNORECASE) is None
+
+
 def _predicts_words(c: Config) -> bool:
     return bool({"mlm", "causal_lm"} & {*c.heads})
 
@@ -110,6 +118,9 @@ CONDITIONS: dict[str, Condition] = {
     "unsplit": Condition(
         "task.source=files:FOLDER or files:FILE",
         lambda c, _: _reads_task(c, "files:") and not _names_splits(c),
+    ),
+    "table": Condition(
+        "a tsv or csv file", lambda c, _: _reads_table(c), "--config.task.format=tsv"
     ),
     "tfds": Condition("task.source=tfds:…", lambda c, _: _reads_task(c, "tfds:")),
     "vocabulary": Condition(

@@ -56,7 +56,7 @@ class Task:
     tfds_dir: str = knob("", "tfds", place=True)
     format: Format = knob("auto", "files")  #: file format; auto goes by the names of files
     #: names of the columns of a tsv or csv file without a header
-    columns: tuple[str, ...] = knob((), "files", "task.format=auto|tsv|csv")
+    columns: tuple[str, ...] = knob((), "files", "table")
     id: str = ""  #: column that names a row; empty counts rows from 0
     #: column of the text; span: of the question; tag: of the words; a|b is whichever exists
     text: str = "text"

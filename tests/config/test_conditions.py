@@ -41,6 +41,8 @@ ROWS: list[tuple[Settings, Settings, Settings]] = [  # where knobs act, where no
     (CLASSIFY, OF_TFDS, {"task.format": "tsv"}),
     (CLASSIFY, NAMED, {"task.files": {"train": "a"}, "task.validation_fraction": 0.5}),
     (CLASSIFY, SPLIT, {"task.validation_fraction": 0.5}),
+    (CLASSIFY, CLASSIFY | {"task.format": "jsonl"}, {"task.columns": ("a", "text")}),
+    (SPLIT, CLASSIFY | {"task.source": "files:a.JSONL.gz"}, {"task.columns": ("a", "text")}),
     (OF_TFDS, CLASSIFY, {"task.tfds_dir": "x"}),
     ({}, CAUSAL, {"masking.count": "all"}),
     ({}, NSP, {"masking.prediction_rate": 0.1, "model.word_head": "matrix", "logging.samples": 5}),
