@@ -1,4 +1,8 @@
-"""TensorFlow 1 checkpoints: google's names, read by TensorFlow if it is installed."""
+"""TensorFlow 1 checkpoints: google's names, read by TensorFlow if it is installed.
+
+The checkpoint is a classifier as google's run_classifier.py leaves it, in two data files because
+large models have several.
+"""
 
 import shutil
 from pathlib import Path
