@@ -25,6 +25,11 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
 def embed(e, tokens, types):
     """Vectors [n, D] of one unpadded row, with learned positions."""
     return norm(e["token"][tokens] + e["type"][types] + e["position"][: len(tokens)], e["norm"])

@@ -6,10 +6,10 @@ import pytest
 from bert_jax import objectives, suites
 from bert_jax.config import knobs
 from bert_jax.interop import runs
-from bert_jax.objectives import network
 from bert_jax.suites.token_scores import TokenScorer
 from tests import tiny
-from tests.suites.masked import LONGEST, TEXTS, make_model
+from tests.reference import log_softmax
+from tests.suites.masked import LONGEST, TEXTS, make_model, read_logits
 
 CAUSAL = {"objectives__causal_lm__weight": 1.0, "model__causal": True, "pairs": "none"}
 
@@ -35,7 +35,7 @@ def test_causal_loss_equals_a_plain_sum(examples, end):
     for row in range(5):
         for column, token in list_predicted(batch, row, end):
             scores = logits[row, column].astype(np.float64)
-            losses.append(np.log(np.exp(scores).sum()) - scores[token])
+            losses.append(-log_softmax(scores)[token])
             hits.append(scores.argmax() == token)
     ends = 5 * examples if end else 0
     assert len(losses) == (batch["unit_ids"] >= 0).sum() + ends
@@ -50,21 +50,13 @@ def score_plainly(run: runs.TrainedModel, ids: list[int]) -> list[float]:
     """Return the log-probability of each token given what precedes it, one forward pass each."""
     room = LONGEST - 1
     found = []
-    net = network.build_network(run.config, run.tokenizer.size)
     for at, token in enumerate(ids):
         start = 0
         while at >= start + room:  # the first window that reaches it
             start += room // 2
-        before = [run.tokenizer.special.cls, *ids[start:at]]
-        blank = np.zeros((1, LONGEST), np.int32)
-        batch = {name: blank.copy() for name in ("tokens", "type_ids", "positions", "segment_ids")}
-        batch["tokens"][0, : len(before)] = before
-        batch["positions"][0, : len(before)] = range(len(before))
-        batch["segment_ids"][0, : len(before)] = 1
-        batch["cls_positions"] = blank[:, :1]
-        logits = tiny.run_network(net, run.params, batch)["causal_lm"]
-        last = np.asarray(logits, np.float64)[0, len(before) - 1]
-        found.append(float(last[token] - np.log(np.exp(last).sum())))
+        row = [run.tokenizer.special.cls, *ids[start:at]]
+        logits = read_logits(run, [row], LONGEST, "causal_lm")[0, len(row) - 1]
+        found.append(float(log_softmax(logits)[token]))
     return found
 
 

@@ -14,6 +14,7 @@ from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from tests import tiny
+from tests.reference import log_softmax
 
 LETTERS = (*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
 PIECES = (*LETTERS, "the", "cat", "cats", "sees", "see", ".")
@@ -76,8 +77,7 @@ def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -
         places.append(place)
     padding = [[special.cls, special.sep]] * (32 - len(rows))  # so that one shape is compiled
     logits = read_logits(run, rows + padding, LONGEST)[np.arange(len(ids)), places]
-    chosen = logits[np.arange(len(ids)), ids]
-    return (chosen - np.log(np.exp(logits).sum(-1))).tolist()
+    return log_softmax(logits)[np.arange(len(ids)), ids].tolist()
 
 
 def plainly_masked(
@@ -91,6 +91,6 @@ def plainly_masked(
     found = []
     for row, (ids, masked) in zip(logits, rows, strict=True):
         mine, truth = row[1 + np.flatnonzero(masked)], ids[masked]
-        nats = np.log(np.exp(mine).sum(-1)) - mine[np.arange(len(truth)), truth]
+        nats = -log_softmax(mine)[np.arange(len(truth)), truth]
         found.append((nats.tolist(), (mine.argmax(-1) == truth).tolist()))
     return found

@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import suites
 from bert_jax.config import knobs
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.evaluation.metrics import EXAMPLES
-from bert_jax.interop import runs
-from bert_jax.suites import texts
 from bert_jax.suites.cross_rate import RATES
 from bert_jax.suites.token_scores import TokenScorer
-from tests.suites.asking import ask, score
+from tests.suites.asking import ask, load_passages, score
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -39,11 +36,6 @@ def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
     return rows
 
 
-def load(run: runs.TrainedModel, source: str) -> list[texts.Passage]:
-    (asked,) = suites.build_options(["cross_rate"], source=source, words=WORDS)
-    return texts.load_passages(run, asked)
-
-
 def test_cross_rate_masks_the_same_words_in_any_model(models, source, read_rows):
     seen = {}
     written = Path(source.partition(":")[2], "text.txt").read_text().split("\n")
@@ -51,7 +43,7 @@ def test_cross_rate_masks_the_same_words_in_any_model(models, source, read_rows)
     some = models | {"bytes": dataclasses.replace(models["whole"], tokenizer=of_bytes)}
     for name, run in some.items():
         read_rows.clear()
-        found = load(run, source) * len(RATES)
+        found = load_passages(run, source, words=WORDS) * len(RATES)
         ask(run, "cross_rate", source=source, words=WORDS)
         seen[name] = []
         for one, (ids, hidden) in zip(found, read_rows, strict=True):
@@ -71,7 +63,7 @@ def test_cross_rate_counts_words_and_characters(models, source, read_rows):
     _, few = score(run, "cross_rate", **asked, batch_size=7, limit=2)
     for rate in RATES:
         sums = []
-        for one in load(run, source):
+        for one in load_passages(run, source, words=WORDS):
             chosen = np.flatnonzero(one.choose_masked(rate))
             pieces = [one.ids[one.words == word] for word in chosen]
             letters = sum(len(one.text.split()[word]) for word in chosen)
@@ -117,7 +109,7 @@ def test_examples_of_two_vocabularies_are_paired(models, source, read_rows):
 def test_cross_rate_counts_unknown_words(models, tmp_path, read_rows):
     (tmp_path / "a.txt").write_text("the zebra sees the zebra in the garden\n")
     found = ask(models["whole"], "cross_rate", source=str(tmp_path))["0.8"]
-    (passage,) = load(models["whole"], str(tmp_path))
+    (passage,) = load_passages(models["whole"], tmp_path)
     words = [passage.text.split()[at] for at in np.flatnonzero(passage.choose_masked(0.8))]
     assert (found["words"], found["unknown_words"]) == (6, words.count("zebra"))
     assert words.count("zebra") > 0

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import suites
 from bert_jax.suites import texts
 from bert_jax.suites.token_scores import TokenScorer
 from tests.predictors.drawing import CAUSAL
-from tests.suites.asking import ask, score
+from tests.reference import log_softmax
+from tests.suites.asking import ask, load_passages, score
 from tests.suites.masked import make_model, plainly_masked, read_logits
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -92,12 +92,12 @@ def test_nelbo_of_a_causal_model_is_its_likelihood(models, source, caplog):
     asked = {"source": source, "words": WORDS, "limit": 5}
     found = ask(run, "nelbo", **asked, draws=3)
     assert "--draws does nothing" in caplog.text
-    (options,) = suites.build_options(["nelbo"], **asked)
-    written = [one.text for one in texts.load_passages(run, options)]
+    written = [one.text for one in load_passages(run, **asked)]
     rows = tokenizer.encode_batch(written)
     logits = read_logits(run, [[tokenizer.special.cls, *ids] for ids in rows], 96, "causal_lm")
-    nats = sum(
-        np.log(np.exp(logits[row, place]).sum()) - logits[row, place, token]
+    chances = log_softmax(logits)
+    nats = -sum(
+        chances[row, place, token]
         for row, ids in enumerate(rows)
         for place, token in enumerate(ids)
     )

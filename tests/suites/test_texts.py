@@ -8,18 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import suites
 from bert_jax.data.engines import SPECIALS
 from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
 from bert_jax.suites import texts
 from bert_jax.suites.cross_rate import RATES
 from tests import reactions
-
-
-def load(run: runs.TrainedModel, source: object, **options: int) -> list[texts.Passage]:
-    (asked,) = suites.build_options(["cross_rate"], source=str(source), **options)
-    return texts.load_passages(run, asked)
+from tests.suites.asking import load_passages
 
 
 def test_find_files_takes_patterns_and_folders(tmp_path):
@@ -49,12 +43,12 @@ def test_passages_are_whole_sentences_of_documents(models, tmp_path):
     (tmp_path / "a.txt").write_text(f"{one}\n{two}\n\n \n{long}\n")
     rows = [f"{one}\n{two}", f"\n{long}"]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    found = load(models["letters"], tmp_path, words=7)
+    found = load_passages(models["letters"], tmp_path, words=7)
     written = ["The cat sees. It hears a dog.", "A bird.", "a b c d e f g", "h i j"]
     assert [passage.text for passage in found] == 2 * written
     assert [passage.document for passage in found] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert found[0].lengths.tolist() == [3, 3, 5, 2, 5, 1, 4]
-    few = load(models["whole"], tmp_path, words=7, limit=3)
+    few = load_passages(models["whole"], tmp_path, words=7, limit=3)
     assert [passage.text for passage in few] == written[:3]
 
 
@@ -97,4 +91,4 @@ def test_load_passages_needs_words(models, source):
     molecules = reactions.build_tokenizer([*SPECIALS, "C", "O"])
     run = dataclasses.replace(models["whole"], tokenizer=molecules)
     with pytest.raises(ConfigError, match="the vocabulary of model has none"):
-        load(run, source)
+        load_passages(run, source)
