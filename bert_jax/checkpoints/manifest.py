@@ -57,6 +57,11 @@ def write_evaluations(folder: Path, metric: float | None, changed: dict[str, Any
     _write(folder, manifest)
 
 
+def forget_metric(folder: Path) -> None:
+    """Remove the metric that ranks a step from its manifest."""
+    _write(folder, {**read_manifest(folder), "metric": None})
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a step; refuse a manifest that was changed."""
     path = folder / MANIFEST

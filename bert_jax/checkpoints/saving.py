@@ -88,6 +88,13 @@ class Checkpoints:
         if jax.process_index() == 0:
             manifest.write_evaluations(self.folder / str(step), metric, changed)
 
+    def forget_metrics(self) -> None:
+        """Forget the metrics by which the saved steps are ranked."""
+        if jax.process_index() == 0:
+            for step in manifest.list_steps(self.folder):
+                with contextlib.suppress(CheckpointError):  # a damaged step has no rank
+                    manifest.forget_metric(self.folder / str(step))
+
     def wait(self) -> None:
         """Block until the last save is on the disk; raise its error if it failed."""
         if self._manager is not None:

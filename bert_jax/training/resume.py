@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import differences, free_on_resume, read_recorded, to_dict
+from bert_jax.config.conditions import list_unit_knobs
 from bert_jax.config.table import write_flag
 from bert_jax.errors import ConfigError
 
@@ -20,6 +21,8 @@ RANKING = (  # what says how good a step is
     "checkpoints.best",
     *(f"evals.validation.{name}" for name in ("split", "rate", "replace", "unit", "seed")),
 )
+# What else says what validation measures, if --allow-change lets it change; a corpus is compared.
+MEASURE = ("sequence_length", "pairs", "examples.", "task.")
 FOLLOW = {  # knob -> the knobs whose values are derived from it
     "epochs": ("steps", "optim.warmup_steps"),
     "steps": ("optim.warmup_steps",),
@@ -34,7 +37,8 @@ def check_same(
 ) -> dict[str, Any]:
     """Refuse to resume if the config or the data changed in a way that is not allowed.
 
-    Return a copy of the checkpoint's record. Its ledger is None if a change alters the masks.
+    Return a copy of the checkpoint's record. Its ledger is None if a change alters the masks. If a
+    change alters what validation measures, `best` is None, and `unranked` says why.
 
     Args:
       checkpoint: the record in the latest checkpoint.
@@ -78,6 +82,14 @@ def check_same(
             )
     if any(key.startswith(("masking.", "objectives.hybrid.share")) for key in changed):
         saved["ledger"] = None  # other masks have other counts
+    units = (f"masking.{name}" for name in list_unit_knobs())
+    measured = {
+        key: values for key, values in changed.items() if key.startswith((*MEASURE, *units))
+    }
+    if saved["corpus"] != current["corpus"]:
+        measured["corpus"] = (saved["corpus"][:12], current["corpus"][:12])
+    if measured and saved.get("best") is not None:
+        saved |= {"best": None, "misses": 0, "unranked": list_changes(measured)}
     return saved
 
 

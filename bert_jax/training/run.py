@@ -153,6 +153,11 @@ class Run:
         """
         self.checkpoints.delete_after(start)
         saved = self.saved = self.saved if start else {}
+        if why := saved.get("unranked"):
+            logger.warning(
+                f"{self.workdir}: validation measures otherwise ({why}): ranks begin anew"
+            )
+            self.checkpoints.forget_metrics()
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(
             self.config.masking,

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import to_dict
+from bert_jax.checkpoints import manifest
+from bert_jax.config import knobs, to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.training import resume
 from bert_jax.training.data import load_training_data
@@ -60,6 +61,14 @@ def test_resume_may_evaluate_another_split(tmp_path, labelled):
         resume.check_same(saved_record, current, (), Path("run"))
 
 
+def open_run(config: knobs.Config, workdir: Path, resources: contextlib.ExitStack) -> Any:
+    """Open a run, and describe a program that restores its state."""
+    data = load_training_data(config)
+    shapes = jax.eval_shape(lambda: init_state(config, data.tokenizer.size, np.uint32(0)))
+    compiled: Any = SimpleNamespace(describe_state=lambda: shapes)
+    return Run(data.config, data, workdir, resources), compiled
+
+
 @pytest.mark.fault(5)
 def test_older_checkpoint_is_checked_too(base, tmp_path):
     """A resume that falls back to an older step, since the latest is damaged, drops its ledger."""
@@ -67,16 +76,29 @@ def test_older_checkpoint_is_checked_too(base, tmp_path):
     checkpoints = saved.run(tmp_path, config, {10: None, 20: None}) / "checkpoints"
     flip_bit(checkpoints / "20/params/_METADATA")
     changed, allowed = texts.configure(base, masking__replace="(1,0,0)"), ("masking.replace",)
-    data = load_training_data(changed)
-    shapes = jax.eval_shape(lambda: init_state(config, data.tokenizer.size, np.uint32(0)))
-    compiled: Any = SimpleNamespace(describe_state=lambda: shapes)
     with contextlib.ExitStack() as resources:
-        one = Run(data.config, data, tmp_path, resources)
+        one, compiled = open_run(changed, tmp_path, resources)
         assert one.check_resume(allowed)
         assert one.restore_or_init(compiled, None, allowed)[1] == 10
         assert one.saved["ledger"] is None
         with pytest.raises(ConfigError, match=r"masking\.replace: "):
             one.restore_or_init(compiled, 10, ())
+
+
+def test_ranks_begin_anew_where_validation_changes(base, tmp_path, capsys):
+    """Losses of longer and shorter rows are not compared."""
+    config = texts.configure(base)
+    checkpoints = saved.run(tmp_path, config, {10: 1.0, 20: 2.0}) / "checkpoints"
+    manifest.write_evaluations(checkpoints / "20", 2.0, {"best": 1.0, "misses": 1})
+    for length, best in ((config.sequence_length, 1.0), (16, None)):
+        changed, allowed = texts.configure(base, sequence_length=length), ("sequence_length",)
+        with contextlib.ExitStack() as resources:
+            one, compiled = open_run(changed, tmp_path, resources)
+            one.restore_or_init(compiled, None, allowed)
+            one.begin_at(20, True, resources)
+            assert (one.best, one.misses) == ((best, 1) if best else (None, 0))
+    assert manifest.read_metrics(checkpoints) == ({10: None, 20: None}, [])
+    assert capsys.readouterr().err.count("(sequence_length: 32 -> 16): ranks begin anew") == 1
 
 
 @pytest.mark.fault(8)
