@@ -217,7 +217,8 @@ class Model:
         _check_options("inspect", [page], settings | {"long": long})
         reader = kind(Asked(self.opened, Options(long=long)))
         rows = _read_rows(reader, texts)
-        return Page(make(reader, rows, **settings), f"{page} of {len(rows)} texts")
+        count = "1 text" if len(rows) == 1 else f"{len(rows)} texts"
+        return Page(make(reader, rows, **settings), f"{page} of {count}")
 
 
 class Run:

@@ -5,8 +5,8 @@
     full        the published size, on Wikipedia and books from the hub (the text of
                 configs/pretrain.py), as it would be launched on a pod
 
-The text, minimal pairs and tags of `cpu` lie next to the checkout, in ../shared/data. Every number
-of `cpu` is in this file. A study takes its scale with
+The text, minimal pairs and tags of `cpu` lie next to the checkout, in ../shared/data. Numbers of
+`cpu` that are not in this file are those of configs/tiny.py. A study takes its scale with
 
     from experiments.scales import get_scale
 """
@@ -157,7 +157,6 @@ def _cpu(text: tuple[str, float], docstrings: bool) -> Scale:
     for path, value in LEARNING.items():
         put(base, path.split("."), value)
     base.evals.validation.every = 250
-    base.checkpoints.keep = 2  # a group resumes from a step that all its runs have saved
     base.logging.every = 20
     base.logging.trackers = ()
     evaluations: Evaluations = {"validation": Suite("pretrain")}

@@ -84,6 +84,14 @@ def test_variants_have_the_names_that_others_read(bench, dtype):
             assert kind == ("float32" if exact else half)
 
 
+def test_every_contestant_names_a_function_of_ours(bench):
+    import ours
+
+    setup = bench.Setup(config.resolve(bench.make_tree(None, None)))
+    for make in bench.BENCHMARKS.values():
+        assert [one.function for one in make(setup) if not hasattr(ours, one.function)] == []
+
+
 def test_size_is_a_name_or_layers_and_width(bench):
     model = bench.make_tree("configs/tiny.py", "4x512").model
     assert (model.layers, model.hidden, model.heads, model.mlp) == (4, 512, 8, None)

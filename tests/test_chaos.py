@@ -50,7 +50,7 @@ def test_chaos_finds_another_answer(chaos, tmp_path, monkeypatch, loss, wrong):
     monkeypatch.setattr(chaos.World, "run", lambda world, stage: answer)
     stages = tuple(one for one in chaos.STAGES if one.name == "evaluate")
     monkeypatch.setattr(chaos, "STAGES", stages)
-    nothing = chaos.Kind("nothing", 52, 1, lambda draw: ("", "", draw.world.run(None)))
+    nothing = chaos.Kind("nothing", 28, 1, lambda draw: ("", "", draw.world.run(None)))
     monkeypatch.setattr(chaos, "KINDS", (nothing,))
     normal = chaos.Reference({"evaluate": 0.1}, {"evaluate": {"pretrain": {"mlm_loss": loss}}})
     found = []

@@ -1,5 +1,6 @@
 """The studies of experiments/: each expands at both scales, into the cells its page promises."""
 
+import argparse
 import csv
 import functools
 import re
@@ -12,7 +13,7 @@ import pytest
 from scipy import stats
 
 from bert_jax import cli
-from bert_jax.config import resolve
+from bert_jax.config import override, resolve
 from bert_jax.errors import DataError
 from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, reuse
@@ -222,3 +223,18 @@ def test_intervals_of_a_readme_are_in_its_report(name):
         near = 0.51 * 10.0 ** -len(low.partition(".")[2])
         gaps = np.abs(known - [float(low), float(high)])
         assert (gaps <= near).all(-1).any(), (low, high)
+
+
+def test_command_of_the_comparison_sets_its_recipe(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER / "finetune"))
+    import compare
+
+    folder = Path("nowhere")
+    for task, recipe in compare.RECIPES.items():
+        _, *flags = compare.command(argparse.Namespace(data=folder, workdir=folder), task, 0)
+        tree = finetuning(compare.NAMES.get(task, task))
+        for flag in flags:
+            override(tree, *flag.removeprefix("--config.").split("=", 1))
+        if recipe.kind == "tag":
+            assert tree.objectives.tag.labels == recipe.labels
+        assert tree.optim.learning_rate == recipe.rate

@@ -3,7 +3,8 @@
 A command whose comment begins with its time (`# 45 min`) or with what it needs (`# needs torch`) is
 not run: of the first kind, training and studies are planned instead (`--dry-run`). Such a comment
 on a line of its own is for all commands after it in the block. A line with … in it is a pattern,
-and a block that begins with $ shows output, which the tour's own test compares.
+and a block that begins with $ shows output: the tour's own test compares its own, and a test
+below the number of updates of the demo.
 """
 
 import importlib.util
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bert_jax.config import load_file
 from tests import texts
 from tests.texts import ROOT
 
@@ -130,6 +132,11 @@ def test_demo_learns_what_it_promises_in_its_time(demo):
     assert [row["train/data_wait"] for row in lines if "train/data_wait" in row][-1] < 0.02
     seconds = float((demo / "seconds").read_text())
     assert seconds < 300, f"{seconds:.0f} s; on an idle machine of two cores it takes under 300"
+
+
+def test_first_page_quotes_the_updates_of_the_demo():
+    quoted = re.findall(r"step \d+/(\d+)", (ROOT / "README.md").read_text())
+    assert set(map(int, quoted)) == {load_file(f"{ROOT}/configs/tiny.py").steps}
 
 
 @pytest.mark.parametrize("page", PAGES)

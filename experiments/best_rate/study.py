@@ -50,12 +50,11 @@ def get_study(scale="cpu"):
         label: dataclasses.replace(evaluation, budgets=() if label == "validation" else late)
         for label, evaluation in (shared.evaluations | shared.sentences).items()
     }
-    few = RATES if name == "full" else FEW
     return shared._replace(evaluations=scored, budget=Budget("tokens", TOKENS[name])).study(
         question="Which masking rate is best, and does it rise or fall with the tokens read and "
         "the size of the model?",
         axes=(variants("size", sizes), _rates(RATES)),
-        keep=lambda at: at["size"].label != LARGEST or at["masking.rate"].value in few,
+        keep=lambda at: at["size"].label != LARGEST or at["masking.rate"].value in FEW,
         trunk=True,
         more={"bound": Suite("nelbo", (("draws", DRAWS),))},
         apart={"cross_rate": Suite("cross_rate")},

@@ -34,7 +34,7 @@ LOSSES, SMALL = 50, 8  # updates without dropout, and rows of each
 def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> list[str]:
     """Return the flags of `bert-jax train` for one task and seed, without --workdir."""
     recipe = RECIPES[task]
-    kind = {} if recipe.kind != "tag" else {"objectives.tag.labels": json.dumps(recipe.labels)}
+    kind = {} if recipe.kind != "tag" else {"objectives.tag.labels": ",".join(recipe.labels)}
     knobs = kind | {
         "task.source": f"files:train={args.data / recipe.train},"
         f"validation={args.data / recipe.dev}",

@@ -14,8 +14,6 @@ import transformers
 from turns import Ready
 
 IGNORED = -100
-# As shipped; by torch.compile; by torch.compile, with a gathered head and bfloat16.
-WAYS = ("eager", "compiled", "tuned")
 
 
 def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = True) -> Ready:
@@ -23,7 +21,8 @@ def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = 
 
     Args:
       config: ours, resolved.
-      way: one of WAYS.
+      way: eager (as shipped), compiled (by torch.compile), or tuned (compiled, with a gathered
+        head and bfloat16).
       predictions: predicted positions in a row.
       half: whether `tuned` has matmuls in bfloat16.
     """

@@ -2,12 +2,12 @@
 
     python experiments/reliability/chaos.py --seed=0 --faults=200
 
-An episode is the pipeline of `world.py`, prepare to export and back, with a fault or two drawn at
-most stages: processes killed, stopped or doubled, a full disk, bits flipped, files cut or removed,
-text changed. After each fault the exit code must be one that its row allows, an error must be one
-line with a hint, and there must be no internal error and no traceback. An answer that differs must
-come with a warning, and once the damage is undone it must be that of a pipeline without faults, to
-the bit.
+An episode is the pipeline of `world.py`, prepare to export and back, with up to three faults
+drawn at each stage: processes killed, stopped or doubled, a full disk, bits flipped, files cut or
+removed, text changed. After each fault the exit code must be one that its row allows, an error must
+be one line with a hint, and there must be no internal error and no traceback. An answer that
+differs must come with a warning, and once the damage is undone it must be that of a pipeline
+without faults, to the bit.
 
 Episode k of `--seed=S` is the first of `--seed=S+k`, so that a violation can be repeated. Needs
 Linux; a full disk is drawn where a tmpfs can be mounted (root).
@@ -332,7 +332,7 @@ def _changed(draw: Draw) -> tuple[str, str, Outcome]:
                 file.write("\n\na new document follows the cat near the sea.\n")
         outcome = draw.world.run(draw.stage)
         wrong = outcome.wrong({DONE, USAGE, *draw.stage.codes})
-        if not wrong and begun and outcome.code == DONE and draw.stage.name != "study":
+        if not wrong and begun and outcome.code == DONE:
             wrong = "taken without a word" if not outcome.told() else ""
     return name, wrong, outcome
 
@@ -427,7 +427,7 @@ def episode(
             if wrong:
                 last = f"--seed={seed} --faults={drawn}, then {stage.name}, after:"
                 log = "\n  ".join((last, *lately, outcome.err[-3000:]))
-                tell(Verdict(LATER, 52, stage.name, "the same command, undisturbed", wrong, log))
+                tell(Verdict(LATER, 28, stage.name, "the same command, undisturbed", wrong, log))
                 return
 
 
@@ -445,7 +445,7 @@ def table(verdicts: list[Verdict]) -> str:
     """Write the verdicts as a table: faults by kind, survived, violated."""
     rows = ["| fault | row | drawn | survived | violated |", "|---|---|---|---|---|"]
     kinds = {(verdict.kind, verdict.row) for verdict in verdicts}
-    for name, row in [(kind.name, kind.row) for kind in KINDS] + [(LATER, 52)]:
+    for name, row in [(kind.name, kind.row) for kind in KINDS] + [(LATER, 28)]:
         if (name, row) in kinds:
             drawn = [verdict for verdict in verdicts if verdict.kind == name]
             bad = sum(bool(verdict.wrong) for verdict in drawn)

@@ -82,6 +82,9 @@ def _write(file: Path, rows: Iterator[str]) -> None:
 # --- measuring ------------------------------------------------------------------------------------
 
 
+STEPS = ("read", "encode", "join")
+
+
 def measure(folder: Path, workers: int) -> None:
     """Prepare the text of a folder into folder/cache; print CPU seconds and peaks of memory."""
     cache = folder / "cache"
@@ -92,10 +95,12 @@ def measure(folder: Path, workers: int) -> None:
     begun = time.monotonic()
     process = psutil.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     usage: dict[str, Usage] = {}
+    name = STEPS[0]
     before: dict[int, float] = {}
     while process.poll() is None:
         time.sleep(0.25)
-        step = usage.setdefault(_step(cache), Usage())
+        name = _find_step(cache, name)
+        step = usage.setdefault(name, Usage())
         seconds, memory = _family(process)
         spent = {pid: value - before.get(pid, 0.0) for pid, value in seconds.items()}
         step.parent += spent.pop(process.pid, 0.0)
@@ -124,10 +129,11 @@ class Usage:
     largest: int = 0  # most bytes of one process
 
 
-def _step(cache: Path) -> str:
-    """Tell by the files how far the preparation is."""
+def _find_step(cache: Path, before: str) -> str:
+    """Tell by the files how far the preparation is; they are removed again at its end."""
     found = {"join": "*.work/result/train", "encode": "*.work/tokenizer"}
-    return next((step for step, name in found.items() if any(cache.glob(name))), "read")
+    now = next((step for step, name in found.items() if any(cache.glob(name))), "read")
+    return max(before, now, key=STEPS.index)
 
 
 def _family(root: psutil.Process) -> tuple[dict[int, float], dict[int, int]]:

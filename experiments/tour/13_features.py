@@ -19,14 +19,14 @@ def main(folder: Path = walk.HERE) -> dict:
     }
     found = {}
     print("way              parameters trained   kinds of 12 words, twice each, that had no label")
-    for name, changes in ways.items():
-        run = walk.trained("kinds", folder, *changes)
+    for way, changes in ways.items():
+        run = walk.trained("kinds", folder, *changes, place=f"kinds {way}")
         still = optim.find_frozen(run.params, run.config.optim.freeze)
         leaves = zip(jax.tree.leaves(run.params), jax.tree.leaves(still), strict=True)
         free = sum(leaf.size for leaf, fixed in leaves if not fixed)
         right = list(hits(run))
-        found[name] = (free, sum(right) / len(right))
-        print(f"{name:16} {free:18,}   {sum(right)} of {len(right)} right")
+        found[way] = (free, sum(right) / len(right))
+        print(f"{way:16} {free:18,}   {sum(right)} of {len(right)} right")
     figure, panel = walk.plt.subplots(figsize=(6, 2.2))
     names = list(ways)[::-1]
     panel.barh(names, [found[name][1] for name in names], color=[walk.BLUE, walk.BLUE, walk.GREY])

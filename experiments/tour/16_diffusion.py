@@ -10,13 +10,14 @@ POEMS = [" ".join(poem.split()) for poem in (walk.DATA / "verses.txt").read_text
 SHARES = (0.15, 1.0)
 ROUNDS = (1, 8, 34)
 TEXTS = 20
+COPIES = 5  # of each poem, with different masks
 LINES = (9, 11, 9, 8)  # tokens of each line of Li Bai's poem
 
 
-def right(run: walk.runs.TrainedModel, share: float, copies: int = 5) -> float:
+def right(run: walk.runs.TrainedModel, share: float) -> float:
     """Return the share of masked tokens that a model fills as the poems have them, all at once."""
     rng = np.random.default_rng(0)
-    tokens = [run.tokenizer.encode_batch([poem])[0] for poem in POEMS] * copies
+    tokens = [run.tokenizer.encode_batch([poem])[0] for poem in POEMS] * COPIES
     found = total = 0
     masked = [rng.permutation(len(ids))[: round(share * len(ids))] for ids in tokens]
     words = [[run.tokenizer.vocab[i] for i in ids] for ids in tokens]

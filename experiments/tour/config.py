@@ -2,8 +2,8 @@
 
     bert-jax train --config=experiments/tour/config.py:poem --workdir=runs/poem
 
-NAME is one of MODELS. They have two layers of 64, a vocabulary of whole words, no dropout, and no
-held-out data: the stops test them on texts of their own.
+NAME is one of MODELS. They have two layers of 64, a vocabulary of whole words, no dropout unless
+a function sets it, and no held-out data: the stops test them on texts of their own.
 """
 
 from pathlib import Path

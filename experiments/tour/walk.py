@@ -62,13 +62,14 @@ plt.rcParams |= {
 
 
 @functools.cache  # stops that read the same model share it where they run in one process
-def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedModel:
+def trained(
+    name: str, folder: Path, *changes: tuple[str, str], place: str = ""
+) -> runs.TrainedModel:
     """Train the model of that name in config.py anew, in folder/runs/NAME, and open it.
 
-    `changes` are knobs and their values, as on a command line.
+    `changes` are knobs and their values, as on a command line; then `place` names the folder.
     """
-    parts = [name, *(value for _, value in changes if "/" not in value)]
-    workdir = folder / "runs" / "-".join(parts)
+    workdir = folder / "runs" / (place or name)
     shutil.rmtree(workdir, ignore_errors=True)
     tree = config.load_file(f"{HERE / 'config.py'}:{name}")
     for path, text in changes:
@@ -100,13 +101,10 @@ def ask(
     return list(stream.answer([text.encode() for text in texts]))
 
 
-def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
-    """Return texts as a batch, a row each, and the tokens of each.
-
-    Rows are padded to the longest, or to a length.
-    """
+def batch_of(run: runs.TrainedModel, *texts: str) -> tuple[Batch, list[list[str]]]:
+    """Return texts as a batch, a row each, padded to the longest, and the tokens of each."""
     encoded = run.tokenizer.encode_batch(texts)
-    length = length or max(map(len, encoded)) + 2
+    length = max(map(len, encoded)) + 2
     batch = pad_rows(run.tokenizer.special, [[ids] for ids in encoded], length)
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in ids), "[SEP]"] for ids in encoded]
 
