@@ -3,7 +3,7 @@
 With `optim.schedule=wsd` the updates before the decay do not depend on the length of the run. So
 cells that differ only in length or decay share updates (`training/branch.py`). The shortest cell
 makes all its updates. Each longer cell continues the next shorter cell from the step where that
-cell begins to decay.
+cell begins to decay. Of several such cells, the first one is continued.
 """
 
 import dataclasses
@@ -41,8 +41,11 @@ def assign_trunks(cells: Sequence[Cell]) -> list[Cell]:
     trunks: dict[str, str] = {}
     for alike in together.values():
         alike.sort(key=lambda cell: (count_stable(cell), cell.config.steps, cell.id))
+        # By stable length. Further cells of this length begin at its end, and never save there.
+        first: dict[int, Cell] = {}
         for before, cell in itertools.pairwise(alike):
-            trunks[cell.id] = f"{before.id}@{count_stable(before)}"
+            step = count_stable(before)
+            trunks[cell.id] = f"{first.setdefault(step, before).id}@{step}"
     shared = []
     for cell in cells:
         if end := count_stable(cell):

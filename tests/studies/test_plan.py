@@ -51,7 +51,7 @@ STUDIES = {
         axes=(axis("optim.decay_fraction", (0.5, 0.2)),), budget=Budget("steps", 40)
     ),
     "another end goes on": make_branching(
-        axes=(axis("optim.final_fraction", (0.0, 0.1)),), budget=Budget("steps", 40)
+        axes=(axis("optim.final_fraction", (0.0, 0.1)),), budget=Budget("steps", (40, 80))
     ),
     "other learning rates do not": make_branching(
         axes=(axis("optim.learning_rate", (1e-3, 2e-3)),)
