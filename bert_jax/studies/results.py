@@ -69,14 +69,9 @@ def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
 
 
 def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
-    """Write the tables of all cells, finished or not.
-
-    A cell that was taken from elsewhere keeps the row that it had there.
-    """
+    """Write the tables of all cells, finished or not."""
     taken = find_taken(place, cells)
-    rows: dict[str, tables.Row] = {
-        row["cell"]: row for row in tables.read_csv(place.taken / tables.ROWS)
-    }
+    there = {row["cell"]: row for row in tables.read_csv(place.taken / tables.ROWS)}
     curves = defaultdict(list)
     for point in tables.read_csv(place.taken / tables.CURVES) if taken else ():
         curves[point["cell"]].append(point)
@@ -84,19 +79,22 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
     known = {cell.id: cell for cell in cells}
     sizes = _count_together(place)
     arrays: tables.Arrays = {}
+    rows: list[tables.Row] = []
     points: list[tables.Row] = []
     for cell in cells:
         if cell.id in taken:
+            rows.append(_take_row(cell, there[cell.id]))
             points += curves[cell.id]
         else:
-            rows[cell.id] = row = _make_row(place, cell, sizes.get(cell.id, 1))
+            row = _make_row(place, cell, sizes.get(cell.id, 1))
+            rows.append(row)
             points += _list_points(cell.id, row["step"], _list_lines(place, cell, known))
         for name in cell.evaluations:
             found = place.read_arrays(cell, name)
             if cell.id in taken:
                 found = examples.read(cell.id, name)
             arrays |= {f"{cell.id}/{name}/{key}": array for key, array in found.items()}
-    tables.save_tables(place.workdir, [rows[cell.id] for cell in cells], points, arrays)
+    tables.save_tables(place.workdir, rows, points, arrays)
 
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
@@ -114,8 +112,7 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
     environment = _read_environment(place.cell(cell.id))
     vocabulary = environment.get("vocabulary") or cell.vocabulary
     row: dict[str, Any] = {"cell": cell.id, "state": state.name}
-    for axis, label in cell.labels.items():
-        row |= zip(tables.name_columns(axis), (label, cell.values.get(axis)), strict=True)
+    row |= _list_axes(cell)
     row |= {"seed": cell.seed, "step": state.step, "steps": state.steps}
     for kind in SPENT:
         size = vocabulary or cell.config.tokenizer.vocab_size
@@ -141,6 +138,24 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
             if _is_finite(value):
                 row[f"{name}/{key}"] = float(value)
     return row
+
+
+def _take_row(cell: Cell, there: tables.Row) -> dict[str, Any]:
+    """Make a cell's row of results.csv from the row that another study's table has of it."""
+    row = {name: there[name] for name in (*tables.FIRST, *tables.LAST)} | _list_axes(cell)
+    for name, value in there.items():
+        evaluation, slash, _ = name.partition("/")
+        if slash and evaluation in cell.evaluations and value != "":
+            row[name] = value
+    return row
+
+
+def _list_axes(cell: Cell) -> dict[str, Any]:
+    """Return {column: label or value} of a cell's place on the axes of its study."""
+    columns: dict[str, Any] = {}
+    for axis, label in cell.labels.items():
+        columns |= zip(tables.name_columns(axis), (label, cell.values.get(axis)), strict=True)
+    return columns
 
 
 def _find_data(place: StudyFolder, cell: Cell) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import actions, progress, results, reuse, tables, worker
-from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand
+from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.measures import record_evaluations
 from tests import study_workdir
@@ -169,6 +169,17 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     named = {"name": "x", "spec": "x"}
     whole.write_study(named | {"evaluations": record_evaluations(edited)}, expand(edited))
     assert progress.read_progress(whole).counts["waiting"] == 4
+
+
+def test_taken_row_has_the_axes_of_its_new_study(kept, tmp_path):
+    size = study_workdir.SIZES["2 x 64"]
+    arms = variants("arm", {f"{rate}": size | {"masking.rate": rate} for rate in (0.15, 0.4)})
+    whole = StudyFolder(tmp_path / "whole")
+    take(whole, expand(define(axes=(arms,), comparisons=())), kept)
+    results.read_results(whole)
+    rows = tables.read_csv(whole.csv)
+    assert [*rows[0]][2:5] == ["arm", "arm.value", "seed"]
+    assert [row["arm"] for row in rows] == ["0.15", "0.15", "0.4", "0.4"]
 
 
 def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
