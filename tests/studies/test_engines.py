@@ -142,8 +142,12 @@ def test_local_engine_shares_out_the_cores(place):
     ("jobs", "visible", "share"), [(1, None, None), (2, "1", None), (4, "1", "0.450")]
 )
 def test_local_engine_shares_out_gpus(place, monkeypatch, jobs, visible, share):
-    monkeypatch.setattr(local, "find_gpus", lambda: ["0", "1"])
-    monkeypatch.setattr(local, "find_accelerators", lambda: ["0", "1"])
+    """Also where libtpu is installed, and there is no TPU."""
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(local, "DEVICE_FILES", ("none",))
+    installed = ("libtpu", "jax_cuda12_plugin")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
     variables = local.Local(place, jobs, {})._choose_devices(jobs - 1)
     assert variables.get("CUDA_VISIBLE_DEVICES") == visible
     assert variables.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == share
@@ -178,7 +182,7 @@ def test_worker_saves_when_its_parent_is_stopped(sent, told, place):
 
 def test_slurm_job_goes_on_after_it_has_saved(place, stand_ins):
     """At the time limit submitit's handler calls `checkpoint` and queues the job again."""
-    engine = engines.make_engine("slurm", place, 1, {"cluster": "local"})
+    engine = slurm.Slurm(place, 1, {"cluster": "local"})
     (job,) = engine.start([LONG])
     log = place.log(LONG)
     wait_for_words("cores", log)
@@ -213,6 +217,7 @@ def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp
         ("slurm", {"cluster": "local", "memory": "4"}, "memory"),
         ("ray", {"num_gpus": "many"}, "many"),
         ("ray", {"num_gpus": "1"}, "takes 1 GPU"),
+        ("ray", {"num_cpus": "0"}, "takes no resource"),
         ("ray", {"address": "nowhere:6379"}, "nowhere"),
     ],
 )

@@ -72,7 +72,7 @@ class Local:
 
         `slot` is the number of the process among those that run at the same time.
         """
-        if self._jobs == 1 or not find_gpus():
+        if self._jobs == 1 or not self._devices or self._devices != find_gpus():
             return {}
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}
         together = math.ceil(self._jobs / len(self._devices))
@@ -92,9 +92,10 @@ def find_accelerators() -> list[str]:
     """Return the accelerators that jax would use, without importing jax, which takes seconds."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return []
+    tpus = []
     if importlib.util.find_spec("libtpu"):
-        return sorted(str(p) for pattern in DEVICE_FILES[1:] for p in Path("/dev").glob(pattern))
-    return find_gpus()
+        tpus = sorted(str(p) for pattern in DEVICE_FILES[1:] for p in Path("/dev").glob(pattern))
+    return tpus or find_gpus()
 
 
 def find_gpus() -> list[str]:

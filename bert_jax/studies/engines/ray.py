@@ -44,7 +44,8 @@ class Ray:
             owned = has.get(name, 0.0)
             problem = f"a worker takes {amount:g} {name}, and the cluster has {owned:g}"
             need(amount <= owned, problem, "ask for less, as with num_gpus=0")
-        room = min(int(has[name] // amount) for name, amount in needs.items() if amount)
+        need(max(needs.values()) > 0, "a worker takes no resource", "ask for one, as num_cpus=1")
+        room = min(int(has[name] // amount) for name, amount in needs.items() if amount > 0)
         self.most = self.parallel = min(jobs or room, room)
         self._call = ray.remote(
             num_cpus=cpus, num_gpus=gpus, resources=amounts or None, max_retries=0
