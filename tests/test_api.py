@@ -35,27 +35,6 @@ def model():
     return bert_jax.load(GOLDEN / "pretraining")
 
 
-@pytest.mark.parametrize(
-    ("task", "name", "given", "lines"),
-    [
-        (
-            *("nsp", "bert", [("the cat.", "a dog"), ["a", "mat"]]),
-            ['{"text": "the cat.", "text_pair": "a dog"}', '{"text": "a", "text_pair": "mat"}'],
-        ),
-        (
-            *("tag", "tag", ["the cat sat", {"words": ["big", "dog"]}]),
-            ["the cat sat", '{"words": ["big", "dog"]}'],
-        ),
-    ],
-)
-def test_answers_are_those_of_the_command(task, name, given, lines, capsys, tmp_path):
-    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    words = [f"--model={FROZEN / name}", f"--input={tmp_path / 'in.jsonl'}"]
-    assert cli.execute(["predict", task, *words]) == 0
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert getattr(bert_jax.load(FROZEN / name), task)(given) == printed
-
-
 def test_logits_of_a_choice_are_one_score_an_option():
     """Their softmax is what transformers gives; a text without options is refused."""
     vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")

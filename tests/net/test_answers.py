@@ -115,6 +115,11 @@ def test_python_gives_what_the_commands_print(folder):
     masked = answer_rows.ask("bert: predict fill-mask --top-k=3 masks.txt")
     lines = (folder / "masks.txt").read_text().splitlines()
     assert answer_rows.as_json(bert.fill_mask(lines, top_k=3)) == masked
+    pairs = [line.split("\t") for line in (folder / "pairs.txt").read_text().splitlines()]
+    assert answer_rows.as_json(bert.nsp(pairs)) == answer_rows.ask("bert: predict nsp pairs.txt")
+    first, second = (folder / "words.txt").read_text().splitlines()
+    found = bert_jax.load("models/tag").tag([first, {"words": second.split()}])
+    assert answer_rows.as_json(found) == answer_rows.ask("tag: predict tag words.txt")
     printed = answer_rows.ask("bert: evaluate --suite=blimp --source=files:pairs")
     assert (
         answer_rows.as_json(bert_jax.score(bert, "blimp", source="files:pairs"))

@@ -120,6 +120,12 @@ def test_runs_are_named_by_what_tells_them_apart(tmp_path):
     assert comparison.name_runs([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
 
 
+def test_find_best_needs_a_direction_and_a_difference():
+    assert comparison.find_best([1.0, None, 2.0], "mlm_loss") == 0
+    assert comparison.find_best([1.0, 2.0], "oddity") is None
+    assert comparison.find_best([2.0, 2.0], "mlm_loss") is None
+
+
 def test_suite_of_a_model_is_given_once(tmp_path):
     files = [write_scores(tmp_path / "a" / f"evaluation{n}.json", 1.0) for n in ("", "_b")]
     with pytest.raises(ConfigError, match=r"cross_rate of .* is there twice"):
