@@ -24,20 +24,6 @@ def empty(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def find_named(text: str) -> tuple[set[str], set[str]]:
-    """Return the configs and the studies that a text names as a user would on a command line."""
-    configs = re.findall(r"configs/[\w/]+\.py(?::[a-z]\w*)?|(?<=--config=)[a-z]\w*(?![\w/.])", text)
-    studies = re.findall(r"(?<!=)experiments/\w+(?=[\s:,]|$)", text)
-    return set(configs), set(studies)
-
-
-def read_hints() -> str:
-    """Return every string of the package, those within f-strings too."""
-    trees = (ast.parse(file.read_text()) for file in (ROOT / "bert_jax").rglob("*.py"))
-    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return "\n".join(node.value for node in nodes if isinstance(node.value, str))
-
-
 # --- names ----------------------------------------------------------------------------------------
 
 
@@ -53,7 +39,13 @@ def test_shipped_files_are_found_by_path_and_name(empty):
 
 
 def test_names_that_hints_print_are_found(empty):
-    configs, studies = find_named(read_hints())
+    """Every string of the package is read, those within f-strings too."""
+    trees = (ast.parse(file.read_text()) for file in (ROOT / "bert_jax").rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    text = "\n".join(node.value for node in nodes if isinstance(node.value, str))
+    name = r"configs/[\w/]+\.py(?::[a-z]\w*)?|(?<=--config=)[a-z]\w*(?![\w/.])"
+    configs = set(re.findall(name, text))
+    studies = set(re.findall(r"(?<!=)experiments/\w+(?=[\s:,]|$)", text))
     assert {"configs/tiny.py", "configs/pretrain.py:base", "configs/finetune.py:stsb"} <= configs
     assert "experiments/masking_rate" in studies
     for name in configs:

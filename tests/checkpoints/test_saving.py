@@ -27,11 +27,6 @@ from tests.checkpoints.interrupts import PLACES
 from tests.checkpoints.states import list_bits, make_state, open_folder, restore_state, save_steps
 
 
-def shard_over(devices: int) -> NamedSharding:
-    mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
-    return NamedSharding(mesh, PartitionSpec("x"))
-
-
 def test_restore_returns_the_bits_that_were_saved(tmp_path):
     state, meta, step = restore_state(save_steps(tmp_path, 10, 20))
     assert (meta, step) == ({"step": 20, "seen": 20}, 20)
@@ -56,10 +51,12 @@ def test_save_keeps_the_state_it_was_given(devices, tmp_path, monkeypatch):
     monkeypatch.setattr(jax_array_handlers, "_async_serialize_replica_slices", write_late)
     update = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
 
+    mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
+
     def start() -> dict[str, Any]:
         """Make arrays on the device: an array of numpy's may lend its memory, and keep it."""
         made = {"params": {"w": jnp.arange(1_600_000.0)}, "moment": jnp.arange(8_000.0)}
-        split = jax.device_put(made, shard_over(devices))
+        split = jax.device_put(made, NamedSharding(mesh, PartitionSpec("x")))
         return jax.block_until_ready({**split, "n": jnp.int32(3)})
 
     def locate(state: dict[str, Any]) -> int:

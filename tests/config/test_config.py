@@ -13,20 +13,15 @@ from tests.config.settings import CAUSAL, write
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def override(*changes: tuple[str, str]):
-    """Return the default config with the knobs of a command line."""
-    tree = config.default()
-    config.overrides(tree, changes)
-    return tree
-
-
 def test_entries_are_added_deleted_and_replaced():
     """What an entry does not say is the default."""
     added = {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
     tree = config.default()
     tree.evals.extra = {"rate": 0.4}
     assert config.resolve(tree).evals == added
-    assert config.resolve(override(("evals.extra.rate", "0.4"))).evals == added
+    from_flags = config.default()
+    config.override(from_flags, "evals.extra.rate", "0.4")
+    assert config.resolve(from_flags).evals == added
     del tree.objectives["nsp"]
     assert [*config.resolve(tree).objectives] == ["mlm"]
     tree.evals = {"other": {"rate": 0.4}}

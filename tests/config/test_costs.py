@@ -1,18 +1,22 @@
 """What a config costs, against the program of its update."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import costs
+from bert_jax.batch import SPECIAL
+from bert_jax.config import costs, knobs
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
+from bert_jax.planning.batches import make_batch
 from bert_jax.system.trees import flatten_tree
+from bert_jax.training.step import compute_inputs, init_state, make_update
+from experiments.performance.matmuls import count_matmuls
 from tests import tiny
 from tests.families import MODERN, NEO
-from tests.flops import count_flops
 
 GPT_BERT = "position=relative position_buckets=6 max_positions=18 norm=pre inner_norm=true "
 GPT_BERT += "norm_parameters=false mlp_biases=false gated=true attention_gate=true type_vocab=0"
@@ -33,6 +37,17 @@ def test_layer_matrices_are_those_of_parameters(name):
     layer = {n: x for n, x in shapes.items() if n.startswith("encoder/layer_0/")}
     sizes = [x.size for n, x in layer.items() if not n.endswith(("bias", "scale"))]
     assert costs.count_layer_matrices(config.model) == sum(sizes)
+
+
+def count_flops(config: knobs.Config) -> float:
+    """Count the FLOPs of one update's matmuls in its jaxpr, but not those that remat repeats."""
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat="none"))
+    vocab_size = config.tokenizer.vocab_size
+    state = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
+    update = make_update(config, SPECIAL, vocab_size)
+    inputs = compute_inputs(config, 0)
+    traced = jax.make_jaxpr(update)(state, make_batch(config, vocab_size), inputs)
+    return sum(one.flops * times for one, times in count_matmuls(traced.jaxpr).items())
 
 
 @pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])

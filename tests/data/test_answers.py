@@ -14,17 +14,10 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import answers, features
-from bert_jax.data.examples import Example
 from bert_jax.data.features import Features, encode_examples
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
-
-
-def decode(
-    kind: str, found: Features, examples: list[Example], outputs: list[np.ndarray], **task
-) -> list:
-    return answers.decode_outputs(kind, found, examples, outputs, knobs.Task(**task))
 
 
 def run_squad(
@@ -110,6 +103,7 @@ def test_decode_span_answers_as_run_squad(questions, length, stride, settings, m
 def test_decode_tag_marks_words_that_were_cut():
     one = make_example(words=("a",) * 9)
     outputs = [np.tile([0.0, 0.0, 1.0], (6, 1))]
-    made = decode("tag", encode([one], "tag", 6, long="cut"), [one], outputs)
+    found = encode([one], "tag", 6, long="cut")
+    made = answers.decode_outputs("tag", found, [one], outputs, knobs.Task())
     assert made == [(2, 2, 2, 2, -1, -1, -1, -1, -1)]
     json.dumps(made)

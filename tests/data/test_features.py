@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bert_jax.config import knobs
 from bert_jax.data import features, tokenizer
 from bert_jax.data.examples import Answer
-from bert_jax.data.features import Features, encode_examples
+from bert_jax.data.features import encode_examples
 from bert_jax.errors import ConfigError, DataError
 from tests.data.letters import (
     SPECIAL,
@@ -32,10 +32,6 @@ from tests.data.letters import (
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 
 
-def tokens_of(found: Features) -> list[list[int]]:
-    return [row_of(found, "tokens", row) for row in range(len(found.example))]
-
-
 # --- texts, pairs and options ---------------------------------------------------------------------
 
 
@@ -45,7 +41,7 @@ def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
     long = [make_example(text="a " * (length - 2), label=0), make_example(1, text="b", label=1)]
     found = encode(long, "classify", 512)
     assert (found.cut, found.lengths.max()) == (cut, min(length, 512))
-    assert tokens_of(found)[0][-1] == SPECIAL.sep
+    assert row_of(found, "tokens", 0)[-1] == SPECIAL.sep
     refused = pytest.raises(DataError, match=r"data\.tsv:1: 513 tokens, and sequence_length = 512")
     with refused if cut else contextlib.nullcontext():
         encode(long, "classify", 512, long="refuse")

@@ -22,16 +22,12 @@ def plan(documents: list[list[int]], mode: str, length: int, copy: int = 0, **se
     )
 
 
-def locate_tokens(documents: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """The document and the sentence of each token."""
-    lengths = [n for document in documents for n in document]
-    document = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])
-    return document, np.repeat(np.arange(len(lengths)), lengths)
-
-
 @given(documents=DOCUMENTS, length=st.integers(8, 30))
 def test_plan_full_sentences_fill_their_rows(documents, length):
-    document, sentence = locate_tokens(documents)
+    # Of each token.
+    document = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])
+    lengths = [n for document in documents for n in document]
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
     found = plan(documents, "none", length)
     assert (found["label"] == -1).all()
     room, at = length - 2, 0

@@ -22,10 +22,6 @@ def make_stream(sizes, batch_size: int, group: str = "length", seed: int = 0) ->
     return TaskStream(encode(rows, "classify", 128, train=True), SPECIAL, config)
 
 
-def ids_of(stream: TaskStream, steps: range) -> np.ndarray:
-    return np.concatenate([stream.batch(step)["example_ids"][:, 0] for step in steps])
-
-
 @pytest.fixture(scope="module", params=["none", "length"])
 def group(request) -> str:
     return request.param
@@ -41,7 +37,9 @@ def group(request) -> str:
 def test_stream_visits_each_row_once_an_epoch(group, count, size, seed, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_stream, "WINDOW", window)
-        ids = ids_of(make_stream(MANY[:count], size, group, seed), range(-(-3 * count // size)))
+        stream = make_stream(MANY[:count], size, group, seed)
+        batches = [stream.batch(step)["example_ids"][:, 0] for step in range(-(-3 * count // size))]
+    ids = np.concatenate(batches)
     for epoch in range(3):
         assert sorted(ids[epoch * count : (epoch + 1) * count]) == list(range(count))
 

@@ -74,12 +74,6 @@ def set_knobs(*knobs: str) -> list[str]:
     return [f"--config.{knob}" for knob in knobs]
 
 
-def make_operands() -> np.ndarray:
-    """Draw queries, keys, values and the gradient of the weighted sum [4, B, L, heads, d]."""
-    shape = (4, ROWS, LENGTH, HEADS, WIDTH)
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-
 def attend_with_gradients(name: str, form: str, dtype: str, device: jax.Device) -> list[np.ndarray]:
     """Compute the weighted sum of a backend and its gradients, zero at padding."""
     cfg = tiny.config(model__heads=HEADS, model__hidden=HEADS * WIDTH).model
@@ -87,7 +81,9 @@ def attend_with_gradients(name: str, form: str, dtype: str, device: jax.Device) 
     batch = tiny.batch(ROWS, LENGTH, seed=3, examples=4)
     real = (batch["segment_ids"] > 0)[..., None, None]
     result = jnp.float32 if dtype == "float32" else jnp.bfloat16
-    query, key, value, cotangent = make_operands()
+    shape = (4, ROWS, LENGTH, HEADS, WIDTH)
+    # The cotangent is the gradient of the weighted sum.
+    query, key, value, cotangent = np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
     @jax.jit
     def compute(query, key, value):

@@ -1,8 +1,6 @@
 """Settings of sentence-transformers: read, written, or refused if they would change the vector."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,16 +9,14 @@ from bert_jax.interop import sentence
 MODULES = [{"type": "a.Transformer", "path": ""}, {"type": "b.Pooling", "path": "1_Pooling"}]
 
 
-def write_files(path: Path, files: dict[str, Any]) -> None:
-    (path / "1_Pooling").mkdir(exist_ok=True)
-    for name, content in files.items():
-        (path / name).write_text(json.dumps(content))
-
-
 def test_read_takes_an_empty_prompt(tmp_path):
-    prompts = {"default_prompt_name": "q", "prompts": {"q": ""}}
-    files = {"1_Pooling/config.json": {"pooling_mode_mean_tokens": True}, "modules.json": MODULES}
-    write_files(tmp_path, files | {"config_sentence_transformers.json": prompts})
+    (tmp_path / "1_Pooling").mkdir()
+    for name, content in {
+        "1_Pooling/config.json": {"pooling_mode_mean_tokens": True},
+        "modules.json": MODULES,
+        "config_sentence_transformers.json": {"default_prompt_name": "q", "prompts": {"q": ""}},
+    }.items():
+        (tmp_path / name).write_text(json.dumps(content))
     found = {"pooling": "mean", "normalize": False, "length": None, "lowercase": False}
     assert sentence.read_settings(tmp_path) == found
 

@@ -42,12 +42,6 @@ def make_inputs(share: float, seed: int = 0):
     return tiny.traced(knobs.Masking(), LENGTH, seed)._replace(share=np.float32(share))
 
 
-def read_logits(settings: knobs.Config, params, b) -> np.ndarray:
-    """Return the only output of a network."""
-    (logits,) = tiny.run_network(network.build_network(settings, tiny.VOCAB), params, b).values()
-    return np.asarray(logits)
-
-
 def draw_logits(b) -> np.ndarray:
     """Draw logits of every token [B, L, V]."""
     shape = (*b["tokens"].shape, tiny.VOCAB)
@@ -105,7 +99,9 @@ def test_shifted_mask_is_read_from_before_it():
     masked, _ = mask(tiny.batch(8, LENGTH, seed=4, examples=2), make_inputs(0.5))
     settings = make_config(objectives__hybrid__shift=True)
     params = tiny.init(settings)
-    everywhere, found = (read_logits(c, params, masked) for c in (settings, settings.as_read))
+    nets = (network.build_network(c, tiny.VOCAB) for c in (settings, settings.as_read))
+    outputs = [tiny.run_network(net, params, masked) for net in nets]
+    everywhere, found = (np.asarray(logits) for one in outputs for logits in one.values())
     columns = np.asarray(masked["predict_positions"])[..., None] - 1
     np.testing.assert_allclose(found, np.take_along_axis(everywhere, columns, 1), atol=1e-5)
 

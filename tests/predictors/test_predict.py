@@ -1,5 +1,12 @@
 """The command `predict`: results for people and programs, prompts, and the shapes in its help."""
 
+import contextlib
+import os
+import pty
+import sys
+import threading
+import time
+
 import pytest
 
 from bert_jax import cli, predict
@@ -7,7 +14,6 @@ from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.labelled import Classify, Tag
 from bert_jax.predictors.texts import Embed
 from tests.predictors.drawing import GOLDEN
-from tests.terminals import terminal
 
 MODEL = GOLDEN / "pretraining"
 
@@ -42,6 +48,46 @@ def test_write_readable_is_for_people(kind, result, expected):
 
 
 # --- on a terminal --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def terminal(lines: list[str]):
+    """Run the body on a terminal; someone types a line after each prompt, and Ctrl-D at the end.
+
+    Yields a list that holds what was shown when the terminal is closed.
+    """
+    ours, theirs = pty.openpty()
+    shown: list[str] = []
+    waiting = [line.encode() for line in lines]
+
+    def person() -> None:
+        seen, end = b"", time.monotonic() + 120
+        with contextlib.suppress(OSError):  # the last descriptor of the terminal is closed
+            while data := os.read(ours, 4096):
+                seen += data
+                if data.endswith(b"> ") or time.monotonic() > end:
+                    os.write(ours, waiting.pop(0) if waiting else b"\x04")
+        shown.append(seen.decode().replace("\r\n", "\n"))
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    kept = os.dup(0)
+    os.dup2(theirs, 0)
+    try:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            os.fdopen(os.dup(theirs), "w", buffering=1) as screen,
+            os.fdopen(os.dup(theirs), "w") as out,
+        ):
+            patch.setattr(sys, "stderr", screen)
+            patch.setattr(sys, "stdout", out)
+            yield shown
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(theirs)
+        thread.join()
+        os.close(ours)
 
 
 def test_predict_asks_and_answers_on_a_terminal():

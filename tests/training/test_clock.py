@@ -32,10 +32,6 @@ def pass_updates(one: Clock, now: list[float], count: int, stepping: float = 3.0
         one.tick(BATCH)
 
 
-def pick_seconds(values: dict[str, float]) -> dict[str, float]:
-    return {name: values[f"{name}_seconds"] for name in clock.BUCKETS}
-
-
 def test_clock_tells_time_apart(now, monkeypatch):
     one = Clock(CONFIG, tiny.VOCAB, runs=3)
     now[0] += 2  # before the first batch
@@ -52,7 +48,7 @@ def test_clock_tells_time_apart(now, monkeypatch):
     pass_updates(one, now, 5)
     found = one.values()
     spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 13.0, "saving": 4.0}
-    assert pick_seconds(found) == spent
+    assert {name: found[f"{name}_seconds"] for name in clock.BUCKETS} == spent
     assert (found["step_seconds"], found["data_wait"]) == (4.0, 0.25)
     tokens, flops = clock.count_work(CONFIG, tiny.VOCAB, BATCH)
     assert found["tokens_per_second"] == pytest.approx(tokens / 4)

@@ -3,7 +3,6 @@
 from typing import Any
 
 from bert_jax.api import Model
-from bert_jax.interop import runs
 from tests.pages import read_lines
 from tests.views.making import make_page, read_data, run_inspect
 
@@ -11,12 +10,8 @@ TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]
 DRAWN: dict[str, Any] = {"max_tokens": 5, "temperature": 1.0, "steps": 3, "order": "random"}
 
 
-def make(run: runs.TrainedModel, texts: list[str], **settings: Any) -> str:
-    return make_page("generation", run, *({"text": text} for text in texts), **settings)
-
-
 def test_page_and_its_tables_have_what_predict_writes(golden):
-    drawn = make(golden, TEXTS, **DRAWN)
+    drawn = make_page("generation", golden, *({"text": text} for text in TEXTS), **DRAWN)
     texts = read_data(drawn)["texts"]
     rows = Model(golden).generate(TEXTS, **DRAWN, show_steps=True)
     for row, text in zip(rows, texts, strict=True):
