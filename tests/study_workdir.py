@@ -126,8 +126,8 @@ def build(
     spec = f"experiments/{name}"
     command = f"bert-jax study run {spec} --workdir=runs/{name}".split()
     named = actions.Named(study, name, spec, place.workdir)
-    record = actions._describe_study(named, actions.Flags(command=command), "")
-    place.write_study(record | HERE, cells)
+    record = actions._describe_study(named) | HERE | {"command": tuple(command)}
+    place.write_study(record, cells)
     place.write_group("feedbeef0123", [cell.id for cell in cells], 12)
     for cell in cells:
         _write_cell(place, study, cell, state(cell), examples, lines)

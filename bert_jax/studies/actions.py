@@ -34,13 +34,14 @@ from bert_jax.studies.engines import local
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.spec import Axis, Cell, Point, Study
+from bert_jax.studies.spec import Axis, Cell, Point, Study, StudyRecord
 from bert_jax.system import disk, folder_locks, machine
 from bert_jax.training import trackers
 
 logger = logging.getLogger(__name__)
 
 LOCK = "study.lock"
+ORIGIN = ("begun", "versions", "git_commit", "commits", "command", "machine")
 SWEEP = "sweep "  # before the config of a sweep, in place of a study's file
 
 
@@ -126,8 +127,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         for group in groups:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
-        begun = before.begun if before else ""
-        place.write_study(_describe_study(named, flags, begun or files.tell_time()), cells)
+        origin = _describe_origin(flags, before, trains=bool(missing))
+        place.write_study(_describe_study(named) | origin, cells)
         sameness.check_data(place, results.gather_cells(place))
         now = progress.read_progress(place)
         line = now.format_line(engine.parallel)
@@ -243,8 +244,8 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
 # --- the study's folder ---------------------------------------------------------------------------
 
 
-def _describe_study(named: Named, flags: Flags, begun: str) -> dict[str, Any]:
-    """List the fields of a study's record, without its cells."""
+def _describe_study(named: Named) -> dict[str, Any]:
+    """List the fields of a study's record, without its cells and its origin."""
     study = named.study
     axes = []
     for axis in study.factors:
@@ -262,9 +263,24 @@ def _describe_study(named: Named, flags: Flags, begun: str) -> dict[str, Any]:
         "claims": study.claims,
         "published": study.published,
         "notes": study.notes,
-        "begun": begun,
+    }
+
+
+def _describe_origin(flags: Flags, before: StudyRecord | None, *, trains: bool) -> dict[str, Any]:
+    """List the fields of a study's record that say when, by what and where it was run.
+
+    They stay as they were `before` unless this launch trains or evaluates a cell.
+    """
+    if before and not trains:
+        return {name: getattr(before, name) for name in ORIGIN}
+    commits = [machine.git_commit()]
+    if before:
+        commits = [*(before.commits or [before.git_commit]), *commits]
+    return {
+        "begun": (before and before.begun) or files.tell_time(),
         "versions": {"python": platform.python_version()} | machine.list_versions(machine.RECORDED),
-        "git_commit": machine.git_commit(),
+        "git_commit": commits[-1],
+        "commits": tuple(dict.fromkeys(filter(None, commits))),
         "command": tuple(flags.command),
         "machine": {
             "platform": platform.platform(),

@@ -291,6 +291,19 @@ def test_edited_study_adds_and_hides_cells(bench):
     bench.check_complete(6)
 
 
+def test_study_records_the_commits_that_made_it(bench, monkeypatch):
+    """A launch that has nothing to do leaves the record as it is."""
+    bench.behaviour["40 %"] = "stop"
+    for commit in "abc":
+        monkeypatch.setattr(actions.machine, "git_commit", lambda commit=commit: commit)
+        with contextlib.suppress(Stopped):
+            bench.run(command=("bert-jax", commit))
+        bench.behaviour.clear()
+    study = bench.place.read_study()
+    assert (study.git_commit, study.commits) == ("b", ("a", "b"))
+    assert study.command == ("bert-jax", "b")
+
+
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "processes", 2)
     with pytest.raises(ConfigError, match="starts 2 processes for each cell"):
