@@ -76,7 +76,6 @@ def run_study(
     """Load a study file and run its missing cells."""
     if spec is None:
         raise ConfigError("no study given", "name one, such as experiments/masking_rate")
-    folder_locks.check_place(workdir)
     name, study = definition.load_study(spec, overrides)
     folder = shipped.find_study(spec.partition(":")[0]).parent
     launch_study(Named(study, name, spec, folder), workdir, flags)
@@ -98,20 +97,14 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     place = StudyFolder(Path(workdir))
     _check_same(place, named, cells)
     finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
-    todo = {cell.id for cell in _find_missing(place, cells)} - {*finished}
+    todo = {cell.id for cell in _find_missing(place, cells) if not reuse.is_whole(cell, finished)}
     cells = [_drop_absent_trunk(place, cell, todo, finished) for cell in cells]
     missing = [cell for cell in cells if cell.id in todo]
     _check_sources(named, missing)
-    notes = _list_notes(place, named, cells, missing, finished)
     if flags.dry_run:
-        parallel = flags.jobs or 1
-        if flags.engine == "local":
-            parallel = engines.TABLE["local"](place, flags.jobs, flags.options).parallel
-        groups = find_groups(place, missing, flags.fuse, parallel)
-        pace = progress.read_progress(place).pace if place.study.exists() else 0.0
-        cost = plan.describe_cost(groups, parallel, flags.flops_per_second, pace)
-        print(plan.describe_plan(named.name, cells, groups, notes, cost))
+        _print_plan(place, named, flags, cells, missing, finished)
         return
+    notes = _list_notes(place, named, cells, missing, finished)
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold_lock(place.workdir, LOCK):
         engine = engines.TABLE[flags.engine](place, flags.jobs, flags.options)
@@ -195,6 +188,26 @@ def report_study(workdir: Path) -> None:
 
 
 # --- what is told before cells run ----------------------------------------------------------------
+
+
+def _print_plan(
+    place: StudyFolder,
+    named: Named,
+    flags: Flags,
+    cells: Sequence[Cell],
+    missing: Sequence[Cell],
+    finished: Mapping[str, Path],
+) -> None:
+    """Print what a launch would run."""
+    parallel = flags.jobs or 1
+    if flags.engine == "local":
+        parallel = engines.TABLE["local"](place, flags.jobs, flags.options).parallel
+    groups = find_groups(place, missing, flags.fuse, parallel)
+    trained = {cell.id for cell in missing if cell.id in finished or place.read_trained(cell.id)}
+    pace = progress.read_progress(place).pace if place.study.exists() else 0.0
+    cost = plan.describe_cost(groups, trained, parallel, flags.flops_per_second, pace)
+    notes = _list_notes(place, named, cells, missing, finished)
+    print(plan.describe_plan(named.name, cells, groups, notes, cost))
 
 
 def _list_notes(

@@ -1,6 +1,6 @@
 """What a dry run of a study prints: cells, groups to do, FLOPs, and hours if a speed is known."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from bert_jax.reporting.text_table import format_table
 from bert_jax.studies import trunks
@@ -29,16 +29,19 @@ def describe_plan(
     return "\n\n".join(filter(None, [*parts, trunks.describe_saving(cells), total]))
 
 
-def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: float) -> str:
+def describe_cost(
+    groups: Sequence[Group], trained: Set[str], parallel: int, stated: float, pace: float
+) -> str:
     """Describe the cost of a launch: workers, FLOPs, and hours if a speed is known.
 
     Args:
       groups: the groups that are still to do.
+      trained: cells of them that only lack evaluations.
       parallel: the number of workers.
       stated: the FLOP/s of a worker as the user states it; 0 if not stated.
       pace: the FLOP/s of a worker as measured; 0 if not measured.
     """
-    left = [cell for group in groups for cell in group.cells]
+    left = [cell for group in groups for cell in group.cells if cell.id not in trained]
     text = f", {parallel} at a time" if parallel > 1 else ""
     if flops := trunks.count_work(left):
         text += f"; training takes {flops:.1e} FLOPs"

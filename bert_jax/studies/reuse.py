@@ -53,15 +53,27 @@ def find_finished(
     return finished
 
 
+def is_whole(cell: Cell, finished: Mapping[str, Path]) -> bool:
+    """Tell whether a cell is finished elsewhere with the results of all its evaluations."""
+    source = finished.get(cell.id)
+    if source is None:
+        return False
+    in_tables = source.name != cell.id
+    return in_tables or not StudyFolder(source.parents[1]).list_missing(cell)
+
+
 def copy_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy the folders of finished cells, or their rows if they are finished in tables.
 
-    A cell's folder is copied completely or not at all.
+    A cell's folder is copied completely or not at all. It is not copied if a worker of an earlier
+    launch holds the cell now, or has trained it.
     """
     rows: dict[Path, set[str]] = {}
     for cell, source in finished.items():
         if source.name != cell:
             rows.setdefault(source, set()).add(cell)
+            continue
+        if place.is_busy(cell) or place.read_trained(cell):
             continue
         target = place.cell(cell)
         draft = target.with_name(f".{cell}.copy")

@@ -291,6 +291,18 @@ def test_edited_study_adds_and_hides_cells(bench):
     bench.check_complete(6)
 
 
+def test_dry_run_plans_what_taken_cells_lack(bench, capfd):
+    bench.run()
+    other, bench.workdir = bench.workdir, bench.folder / "again"
+    for evaluations, groups in (("validation",), 0), (("validation", "late"), 1):
+        bench.evaluations = evaluations
+        capfd.readouterr()
+        bench.run(dry_run=True, reuse=[other], fuse="4")
+        told = capfd.readouterr().out
+        assert f"study toy: 4 cells, {groups} groups to do" in told
+        assert "training takes" not in told
+
+
 def test_study_records_the_commits_that_made_it(bench, monkeypatch):
     """A launch that has nothing to do leaves the record as it is."""
     bench.behaviour["40 %"] = "stop"

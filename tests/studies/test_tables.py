@@ -148,6 +148,14 @@ def test_parts_make_one_study(tmp_path):
         take(whole, cells, StudyFolder(tmp_path / "nowhere"))
 
 
+def test_copy_spares_a_cell_that_was_trained_since(place, tmp_path):
+    whole, cells = StudyFolder(tmp_path / "whole"), expand(define())[:1]
+    finished = reuse.find_finished(whole, cells, [place.workdir], tmp_path)
+    whole.write_trained(cells[0].id, 7, 1.0, "done")
+    reuse.copy_cells(whole, finished)
+    assert whole.read_trained(cells[0].id).step == 7
+
+
 def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
     """A row has no checkpoint to evaluate; a folder has one."""
     more = define(evaluations={**define().evaluations, "again": Suite("pretrain")})
