@@ -137,8 +137,17 @@ def _flat(tree: dict[str, Any], path: str = "") -> Knobs:
     return found
 
 
+def _list_sections(path: str) -> list[str]:
+    """Return the sections of a knob, the widest first: of a.b.c, a and a.b."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
 def _differences(base: Knobs, found: Knobs) -> Knobs:
     """Return the knobs whose values differ from the base."""
-    gone = {path.rpartition(".")[0] for path in base.keys() - found.keys()}
+    sections = {section for path in found for section in _list_sections(path)}
+    gone = set()
+    for path in base.keys() - found.keys() - sections:  # the first section that is not there, or it
+        gone.add(next((part for part in _list_sections(path) if part not in sections), path))
     kept = {path: value for path, value in found.items() if base.get(path, ABSENT) != value}
     return kept | dict.fromkeys(sorted(gone), ABSENT)
