@@ -20,6 +20,7 @@ from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.published import TABLES as PUBLISHED
 from bert_jax.studies.report import answers, build
+from tests.marks import mark_slow
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -87,9 +88,7 @@ def copy_tables(name: str, folder: Path) -> None:
             shutil.copy(FOLDER / name / file, folder / file)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SUMMARIES]
-)
+@pytest.mark.parametrize("name", mark_slow(SUMMARIES, {*SUMMARIES} - SLOW))
 def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
     """Byte for byte in a checkout; neither the page nor figures are drawn, which takes longer."""
     monkeypatch.setattr(build, "render_html", lambda blocks: "")

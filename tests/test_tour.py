@@ -17,6 +17,7 @@ from bert_jax.masking import draws
 from bert_jax.objectives import TABLE, network
 from bert_jax.training.step import compute_inputs
 from tests import texts
+from tests.marks import mark_slow
 
 TOUR = texts.ROOT / "experiments" / "tour"
 PAGE = (TOUR / "README.md").read_text()
@@ -166,9 +167,7 @@ CLAIMS = {  # of what the page quotes loosely, or does not quote
 }
 
 
-@pytest.mark.parametrize(
-    "name", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in STOPS]
-)
+@pytest.mark.parametrize("name", mark_slow(STOPS, QUICK))
 def test_stop_shows_what_its_page_says(walk: ModuleType, name, tmp_path_factory):
     """Numbers may differ a little on another machine once models train."""
     folder = tmp_path_factory.getbasetemp() / "tour"

@@ -15,6 +15,7 @@ from bert_jax.batch import Batch
 from bert_jax.data import packing
 from bert_jax.system.trees import flatten_tree
 from tests import tiny
+from tests.marks import mark_slow
 from tests.updates import advance
 
 
@@ -76,9 +77,7 @@ RELATIVE = "position=relative position_buckets=6 max_positions=12 layer_weights=
 RELATIVE += "attention_gate=true window=6 global_every=2"
 
 
-@pytest.mark.parametrize(
-    "model", ["", *(pytest.param(m, marks=pytest.mark.slow) for m in (MODERN, RELATIVE))]
-)
+@pytest.mark.parametrize("model", mark_slow(("", MODERN, RELATIVE), [""]))
 def test_packed_rows_have_the_same_loss_and_gradients(model):
     packed, plain = make_packed_and_plain(4, 48)
     shape = {"sequence_length": 48, "optim__clip_norm": 0, "model__layers": 2 if model else 1}

@@ -17,14 +17,12 @@ from bert_jax.interop import config_json, export, huggingface, runs
 from bert_jax.interop import families as table
 from tests import families, variants
 from tests.families import CASES
+from tests.marks import mark_slow
 from tests.parity import check_same
 
-QUICK = [
-    *(("bert", head) for head in ("pretraining", "causal_lm", "regression", "question_answering")),
-    ("electra", "pretraining"),
-    *((f, "masked_lm") for f in ("modernbert", "neobert", "roberta")),
-]
-SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
+BERT = [("bert", head) for head in ("pretraining", "causal_lm", "regression", "question_answering")]
+QUICK = [*BERT, ("electra", "pretraining")]
+QUICK += [(f, "masked_lm") for f in ("modernbert", "neobert", "roberta")]
 PLAIN = "roberta", "sequence_classification"
 
 
@@ -56,7 +54,7 @@ def read_config(family: str, head: str, changes: dict[str, Any]) -> knobs.Config
 # --- in and out -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("family", "head"), [*QUICK, *SLOW])
+@pytest.mark.parametrize(("family", "head"), mark_slow([*BERT, *CASES], QUICK))
 def test_model_out_and_in_again_is_the_same_bytes(family, head, tmp_path):
     """The rows of RoBERTa's positions that no token reads too."""
     source = write_model(tmp_path / "m", family, head)

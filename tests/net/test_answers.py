@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bert_jax
+from tests.marks import mark_slow
 from tests.net import answer_rows, golden
 from tests.net.answer_rows import FROZEN_MODELS, QUESTIONS, TEXTS
 from tests.net.commands import make_environment, run_commands
@@ -41,13 +42,8 @@ QUICK = (
     "causal: predict generate --max-tokens=8 --temperature=1",
     "bert: predict generate",
 )
+ASKED = [name for name in QUESTIONS if name.startswith(QUICK)]
 EXCHANGED = answer_rows.PARTS[2][1]
-
-
-def mark_slow(names: list[str], quick: tuple[str, ...]) -> list[Any]:
-    """Mark the rows as slow that begin with none of the quick ones."""
-    slow = pytest.mark.slow
-    return [name if name.startswith(quick) else pytest.param(name, marks=slow) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +74,7 @@ def test_every_quick_question_is_a_question():
     assert [start for start in QUICK if not any(name.startswith(start) for name in QUESTIONS)] == []
 
 
-@pytest.mark.parametrize("name", mark_slow([*QUESTIONS], QUICK))
+@pytest.mark.parametrize("name", mark_slow(QUESTIONS, ASKED))
 def test_answer_is_the_frozen_one(folder, name):
     assert differences("questions", name, answer_rows.ask(name)) == []
 
@@ -86,10 +82,9 @@ def test_answer_is_the_frozen_one(folder, name):
 @pytest.mark.slow
 def test_answers_are_frozen_with_the_flags_of_users(folder):
     """The other answers here are compiled with the flags of the tests."""
-    names = [name for name in QUESTIONS if name.startswith(QUICK)]
-    commands = [answer_rows.make_command(name) for name in names]
+    commands = [answer_rows.make_command(name) for name in ASKED]
     results = run_commands(folder, commands, make_environment(folder, users_flags=True))
-    for name, words, result in zip(names, commands, results, strict=True):
+    for name, words, result in zip(ASKED, commands, results, strict=True):
         assert result.code == 0, result.stderr
         answer = answer_rows.read_answer(words, result.stdout)
         assert differences("questions", name, answer) == [], name

@@ -5,6 +5,7 @@ device, and of FEW on two devices with the other columns; all other places of th
 fixture computes columns: it finds all rows that this session tests in one process.
 """
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import bert_jax
+from tests.marks import mark_slow
 from tests.net import golden
 from tests.net.answer_rows import TEXTS
 from tests.net.commands import Result, make_environment, run_commands
@@ -34,9 +36,7 @@ ALONE = ("predict_more", "causal", "accumulation", "bfloat16_products", "lamb", 
 
 def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
     """Give a test every row; those that are not quick are slow."""
-    return pytest.mark.parametrize(
-        "name", [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in ROWS]
-    )
+    return pytest.mark.parametrize("name", mark_slow(ROWS, quick))
 
 
 def choose(request: pytest.FixtureRequest, fixture: str) -> list[str]:
@@ -201,12 +201,7 @@ def on_two_devices(folder: Path, ended: dict[tuple[str, str], Result]) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        pytest.param(*(name, layout), marks=() if FEW.get(name) == layout else pytest.mark.slow)
-        for name in ROWS
-        for layout in LAYOUTS
-    ],
+    ("name", "layout"), mark_slow(itertools.product(ROWS, LAYOUTS), FEW.items())
 )
 def test_row_is_the_same_on_two_devices(on_two_devices, name, layout):
     assert differences(name, on_two_devices[f"{name}:{layout}"].read_numbers()) == []

@@ -4,22 +4,19 @@
 
 import pytest
 
+from tests.marks import mark_slow
 from tests.net import golden, report_rows
 from tests.net.rows import TOLERANCE
 from tests.net.train_rows import ROOT
 
 FROZEN = golden.read("study")
-STUDIES = [
-    name if name in report_rows.QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in report_rows.STUDIES
-]
 
 
 def test_every_study_is_frozen():
     assert sorted(FROZEN) == sorted(report_rows.STUDIES)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", mark_slow(report_rows.STUDIES, report_rows.QUICK))
 def test_report_has_the_frozen_numbers(name, tmp_path):
     """The tables are the committed ones, too."""
     found = report_rows.measure(name, tmp_path)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bert_jax
+from tests.marks import mark_slow
 from tests.net import variants
 from tests.net.rows import TOLERANCE
 from tests.net.train_rows import print_here, write_folder
@@ -37,10 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in variants.VARIANTS],
-)
+@pytest.mark.parametrize("name", mark_slow(variants.VARIANTS, QUICK))
 def test_a_variant_is_the_float64_statement(folder, name, one_device):
     knobs = variants.VARIANTS[name]
     changes = TRAIN | {f"model.{knob}": value for knob, value in knobs.items()}

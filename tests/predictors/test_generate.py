@@ -14,6 +14,7 @@ from bert_jax.interop import runs
 from bert_jax.predictors import generate
 from bert_jax.predictors.generate import Draw
 from tests import variants
+from tests.marks import mark_slow
 from tests.net.variants import VARIANTS
 from tests.predictors import drawing
 from tests.suites.masked import read_logits
@@ -57,9 +58,7 @@ def generate_plainly(run: runs.TrainedModel, text: str) -> tuple[list[int], str]
 # --- token for token ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS]
-)
+@pytest.mark.parametrize("name", mark_slow(MODELS, QUICK))
 def test_generate_equals_a_plain_loop(name):
     run = make_model(name)
     found = drawing.generate(run, PROMPTS, max_tokens=MOST)

@@ -14,6 +14,7 @@ from bert_jax.masking import rates
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import texts, tiny
+from tests.marks import mark_slow
 from tests.updates import advance, build_program, make_batches
 
 
@@ -130,9 +131,7 @@ CONFIGS |= {name: f"{ABLATIONS}:{name}" for name in runpy.run_path(ABLATIONS)["A
 QUICK = ("babylm", "fast")
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(CONFIGS)]
-)
+@pytest.mark.parametrize("name", mark_slow(sorted(CONFIGS), QUICK))
 def test_every_config_builds_its_update(name):
     """Shapes only: the whole update is traced at its real size, and nothing is computed."""
     config = resolve(load_file(CONFIGS[name]))
