@@ -43,6 +43,10 @@ def test_spread_is_that_of_one_run(view):
     assert find_spread(view.place.csv, "validation/none") == 0
     assert find_spread(view.place.workdir / "none.csv") == 0
     head, *lines = view.place.csv.read_text().splitlines()
+    steps = view.place.workdir / "steps.csv"  # an axis that is named as a fixed column
+    steps.write_text("\n".join([head.replace("size", "axis.steps"), *lines]) + "\n")
+    over_sizes = power.find_spread(tables.read_csv(view.place.csv), LOSS, "size")
+    assert power.find_spread(tables.read_csv(steps), LOSS, "steps") == over_sizes
     few = view.place.workdir / "few.csv"  # of one size, with another rate of a single seed
     rest = [line for line in lines if "2 x 128" not in line]
     begun = [line.replace("80 %", "90 %") for line in rest if "80 %" in line][:1]
@@ -65,6 +69,7 @@ def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
     larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
     lines = power.describe_power([TRUE, larger, NULL], SIZES, [gone, other, own])
     lines += power.describe_power([NULL], SIZES, [other])
-    gone.write_bytes(b"cell\xff\n")  # damaged
-    lines += power.describe_power([NULL], SIZES, [gone])
+    for damaged in (b"cell\xff\n", other.read_bytes().replace(b"6\n", b"6.\x01\n")):
+        gone.write_bytes(damaged)
+        lines += power.describe_power([NULL], SIZES, [gone])
     check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)

@@ -1,4 +1,4 @@
-"""Simultaneous intervals: their quantile, their coverage by simulation, p values and power."""
+"""Simultaneous intervals: their quantile, their coverage by simulation, and power."""
 
 import math
 
@@ -109,6 +109,8 @@ def test_uneven_spreads_fall_back_to_the_pairs():
     pairs = values[2] - values[0]
     alone = stats.t.ppf(1 - 0.05 / 4 / 2, 4) * pairs.std(ddof=1) / math.sqrt(5)
     assert compared.gaps[1].half == pytest.approx(alone)
+    for rounded in (np.ones((5, 5)), np.ones((5, 5)) + 1e-16 * values, np.zeros((5, 5))):
+        assert not simultaneous.compare_points(rounded).uneven
 
 
 def test_missing_runs_leave_the_pairs_there_are():

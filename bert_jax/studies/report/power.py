@@ -16,7 +16,7 @@ from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.verdicts import format_needed
 from bert_jax.studies.report.wording import format_amount, format_count
 from bert_jax.studies.spec import BUDGET, Claimed
-from bert_jax.studies.tables import read_csv
+from bert_jax.studies.tables import name_columns, read_csv
 
 Rows = list[dict[str, str]]
 
@@ -53,7 +53,8 @@ def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -
         room = other = claimed.within
         looked_for = f"no difference beyond {format_amount(claimed.within, claimed.metric, share)}"
     head = f"{claimed.claim}, {looked_for} by {find_title(claimed.metric)}"
-    ordered = sorted(read, key=lambda table: not (read[table] and claimed.axis in read[table][0]))
+    column = name_columns(claimed.axis)[0]
+    ordered = sorted(read, key=lambda table: not (read[table] and column in read[table][0]))
     known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
     table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
     if table is None:
@@ -76,7 +77,7 @@ def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
     """Find the standard deviation of runs after the effects of points and seeds are removed.
 
-    It is pooled over the table; 0 if it is unknown. The points are the points of `axis` or, if the
+    It is pooled over the table; 0 if it is unknown, or if the table is damaged. The points are the points of `axis` or, if the
     table lacks `axis`, of its last axis other than the budget.
     """
     if not rows or not {metric, "seed", "state"} <= rows[0].keys():
@@ -85,13 +86,18 @@ def find_spread(rows: Rows, metric: str, axis: str) -> float:
     columns = names[names.index("state") + 1 : names.index("seed")]
     axes = [name for name in columns if not name.endswith(".value")]
     varied = [name for name in axes if name != BUDGET]
-    own = axis if axis in axes else (varied or [""])[-1]
+    own = name_columns(axis)[0]
+    if own not in axes:
+        own = (varied or [""])[-1]
     families: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
     for row in rows:
         if row[metric]:
             place = tuple(row[name] for name in axes if name != own)
             at = row.get(own, ""), row["seed"]
-            families.setdefault(place, {})[at] = float(row[metric])
+            try:
+                families.setdefault(place, {})[at] = float(row[metric])
+            except ValueError:
+                return 0.0
     squares, freedom = 0.0, 0
     for runs in families.values():
         points = dict.fromkeys(point for point, _ in runs)

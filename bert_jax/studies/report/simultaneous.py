@@ -27,6 +27,7 @@ from scipy import optimize, special
 
 LEVEL = 0.05  # of all intervals of a study together
 SMALLEST = 1e-300  # probability whose logarithm is taken
+ROUNDING = 1e-9  # share of the largest value; a spread below it is rounding, and not uneven
 UNEVEN = 10_000  # draws of the distributions of both tests of equal spreads
 ESTIMATES = 4_000  # draws of a spread, over which power is a mean
 POWER = 0.9  # of the seeds that are called needed
@@ -68,7 +69,8 @@ def compare_points(
     layout = _make_layout(known.tobytes(), known.shape)
     residuals = layout.maker @ values[known]
     spread = math.sqrt(residuals @ residuals / layout.freedom) if layout.freedom else math.nan
-    uneven = layout.is_uneven(residuals)
+    rounding = ROUNDING * np.abs(values[known]).max(initial=0.0)
+    uneven = spread > rounding and layout.is_uneven(residuals)
     points, level = len(values) - 1, LEVEL / families
     gaps = []
     for row in range(1, len(values)):
