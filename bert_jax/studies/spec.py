@@ -85,8 +85,9 @@ class Axis:
 class Budget:
     """The amount of training of every cell; several amounts form an axis named "budget".
 
-    A step has batch_size * sequence_length tokens for each view of an example. Its predictions are
-    these tokens times the mean prediction rate, divided by the number of views.
+    A step has batch_size * sequence_length tokens. Each view of an example has a row of its own
+    among them. The predictions of a step are its tokens times the mean prediction rate, divided by
+    the number of views.
     """
 
     kind: str  # steps, tokens, predictions or flops
