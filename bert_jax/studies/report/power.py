@@ -77,8 +77,8 @@ def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
     """Find the standard deviation of runs after the effects of points and seeds are removed.
 
-    It is pooled over the table; 0 if it is unknown, or if the table is damaged. The points are the points of `axis` or, if the
-    table lacks `axis`, of its last axis other than the budget.
+    It is pooled over the table. It is 0 if it is unknown, or if the table is damaged. The points
+    are the points of `axis` or, if the table lacks `axis`, of its last axis other than the budget.
     """
     if not rows or not {metric, "seed", "state"} <= rows[0].keys():
         return 0.0
