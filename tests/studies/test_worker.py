@@ -134,6 +134,24 @@ def test_finetunings_with_patience_train_alone(done, monkeypatch):
     assert tried == [2, 1, 1]
 
 
+def test_finetuning_without_scores_has_no_result(done):
+    """Even if a stop signal came, because it came after the last update."""
+    place, (cell, _) = done
+    asked = {"late": {"kind": "finetune", "task": "sst2", "changes": {}}}
+
+    def stop(jobs: list[Any], **_: object) -> bool:
+        for _, folder in jobs:
+            folder.mkdir(parents=True)
+            (folder / "metrics.jsonl").touch()
+        return True
+
+    with pytest.raises(DataError, match="the last evaluation is missing"):
+        worker.Worker(place, 20, stop).finetune(
+            "late", [dataclasses.replace(cell, evaluations=asked)]
+        )
+    assert not place.result(cell.id, "late").exists()
+
+
 def test_edited_finetuning_begins_anew(study, tmp_path):
     config = expand(study)[0].config
     folder = tmp_path / "films"
