@@ -40,12 +40,24 @@ def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return found, json.loads((folder / "meta" / "metadata").read_text())
 
 
+def read_lines(workdir: Path) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl, every one whole."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def metrics(workdir: Path) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl, every one whole, without time and rates."""
-    lines = [
-        json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()
-    ]
+    """Lines of metrics.jsonl without time and rates."""
+    lines = read_lines(workdir)
     return [{name: value for name, value in line.items() if name not in VOLATILE} for line in lines]
+
+
+def by_step(workdir: Path) -> dict[int, dict[str, Any]]:
+    """The metrics of each step, the last time that the step was made."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in metrics(workdir):
+        found.setdefault(line["step"], {}).update(line)
+    return found
 
 
 def logged(workdir: Path, name: str) -> list[float]:

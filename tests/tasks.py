@@ -1,6 +1,5 @@
 """Small labelled data of every kind, made by a seeded grammar, and runs fine-tuned on it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ TOPICS = {
 MORE = ["again", "since monday", "please help", "for the third time", "and nobody answers"]
 
 
-def complaints(count: int, seed: int = 0) -> list[tuple[str, str]]:
+def complaints(count: int) -> list[tuple[str, str]]:
     """Texts and what each is about."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     names = list(TOPICS)
     found = []
     for number in range(count):
@@ -29,11 +28,11 @@ def complaints(count: int, seed: int = 0) -> list[tuple[str, str]]:
     return found
 
 
-def write_classify(folder: Path, rows: int = 48) -> Path:
+def write_classify(folder: Path) -> Path:
     """One TSV with a header."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "complaints.tsv"
-    lines = (f"{text}\t{topic}\n" for text, topic in complaints(rows))
+    lines = (f"{text}\t{topic}\n" for text, topic in complaints(48))
     file.write_text("text\tlabel\n" + "".join(lines))
     return file
 
@@ -81,8 +80,3 @@ def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.C
         "evals__validation__epochs": 1,
     }
     return set_and_resolve(tree, {**base, **overrides})
-
-
-def lines(run: Path) -> list[dict]:
-    """The metrics of a run."""
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

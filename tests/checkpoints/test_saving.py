@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -22,7 +21,7 @@ from orbax.checkpoint._src.serialization import jax_array_handlers
 from bert_jax.checkpoints import manifest
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.errors import CheckpointError, DivergedError
-from tests import texts
+from tests import clusters, texts
 from tests.checkpoints.interrupts import PLACES
 from tests.checkpoints.states import list_bits, make_state, open_folder, restore_state, save_steps
 
@@ -265,9 +264,7 @@ TWO = """
 
 
 def test_two_processes_agree_on_what_to_restore(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+    address = f"localhost:{clusters.free_ports(1)[0]}"
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda number: run_script(TWO, number, address, tmp_path), (0, 1)))
     for process in done:

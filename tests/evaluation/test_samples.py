@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,11 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from tests import outcomes, texts, tiny
+from tests.corpora import list_documents
+from tests.predictors.drawing import CAUSAL
 from tests.reference import softmax
 from tests.suites.masked import read_logits
 from tests.texts import configure
-
-CAUSAL = {
-    "objectives__causal_lm__weight": 1,
-    "model__causal": True,
-    "pairs": "none",
-    "checkpoints__best": "",
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +28,8 @@ def prepared(base) -> Prepared:
 
 def held_out(prepared: Prepared) -> list[list[int]]:
     """The ids of every held-out sentence."""
-    split = prepared.splits["validation"]
-    bounds = [0, *split.sentence_ends.tolist()]
-    return [split.tokens[a:b].tolist() for a, b in itertools.pairwise(bounds)]
+    documents = list_documents(prepared.splits["validation"])
+    return [ids for document in documents for ids in document]
 
 
 def choose(
@@ -127,7 +120,7 @@ def check_predictions(
             np.testing.assert_allclose(shares, chances[best], atol=2e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
+@pytest.mark.parametrize("changes", [{}, CAUSAL | {"pairs": "none"}], ids=["masked", "causal"])
 def test_samples_predict_each_sentence_alone(base, prepared, changes):
     """The masked ones on eight devices, with rows that fill up."""
     config = configure(base, **changes, logging__samples=12, model__init_stddev=0.3)

@@ -15,14 +15,9 @@ from bert_jax.errors import DataError
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from tests.predictors.drawing import open_golden
+from tests.updates import make_mesh
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "mat", "big", "red", "walked", "jumping"]
-
-
-def make_mesh(devices: int) -> jax.sharding.Mesh:
-    axes = (jax.sharding.AxisType.Auto,) * 3
-    chosen = jax.devices()[:devices]
-    return jax.make_mesh((1, devices, 1), sharding.AXES, axis_types=axes, devices=chosen)
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,16 @@ import json
 import shutil
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bert_jax import cli
 from bert_jax.data import prepare
-from tests import pages, texts
+from tests import outcomes, pages, texts
 
 FOLDER = Path(__file__).parent / "run_v1"
+WRITTEN = outcomes.by_step(FOLDER / "run")
+LAST = WRITTEN[8]
 # Relative: by now another compiler may make the programs, which rounds otherwise.
 TOLERANCE = 1e-3
 UNICODE = "14.0.0"  # of Python 3.11, which wrote it: another one may split words otherwise
@@ -27,22 +28,13 @@ def old(tmp_path, monkeypatch) -> Path:
         yield folder
 
 
-def read_lines(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return the numbers of metrics.jsonl by step."""
-    found: dict[int, dict[str, Any]] = {}
-    for line in map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines()):
-        found.setdefault(line["step"], {}).update(line)
-    return found
-
-
 def test_old_run_and_its_export_have_its_scores(old, capfd):
-    written = read_lines(FOLDER)[8]
     assert cli.execute(["export", "--model=run", "--output=exported"]) == 0
     for words in (["--model=run"], ["--model=exported", "--config=config.py"]):
         assert cli.execute(["evaluate", *words, "--output=new.json"]) == 0
         scores = json.loads(Path("new.json").read_text())["pretrain"]
         for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
-            assert scores[name] == pytest.approx(written[f"eval/validation/{name}"], rel=TOLERANCE)
+            assert scores[name] == pytest.approx(LAST[f"eval/validation/{name}"], rel=TOLERANCE)
 
 
 def test_old_run_goes_on_and_trains_as_it_did(old, capfd, monkeypatch):
@@ -62,11 +54,11 @@ def test_old_run_goes_on_and_trains_as_it_did(old, capfd, monkeypatch):
         return
     assert code == 0
     assert "resuming run at step 4" in said
-    new, written = read_lines(old), read_lines(FOLDER)
-    assert new.keys() == written.keys()
+    new = outcomes.by_step(old / "run")
+    assert new.keys() == WRITTEN.keys()
     for step in (5, 8):
         for name in ("train/loss", "train/grad_norm", "train/masked_fraction"):
-            assert new[step][name] == pytest.approx(written[step][name], rel=TOLERANCE), name
+            assert new[step][name] == pytest.approx(WRITTEN[step][name], rel=TOLERANCE), name
 
 
 def test_old_study_is_reported_with_its_numbers(old, capfd):
@@ -86,11 +78,11 @@ def test_page_numbers_are_those_of_the_files(old, capfd):
     """Scores of the last step, and the least and the largest share of each row of the ledger."""
     assert cli.execute(["report", "run"]) == 0
     page = pages.Reader(Path("run/report.html").read_text()).lines
-    last, text = read_lines(FOLDER)[8], " ".join(page)
+    text = " ".join(page)
     for name in ("mlm_loss", "unigram_loss", "nsp_loss"):
-        assert f"{last[f'eval/validation/{name}']:.3f}" in text, name
+        assert f"{LAST[f'eval/validation/{name}']:.3f}" in text, name
     for name in ("mlm_accuracy", "nsp_accuracy", "unigram_accuracy"):
-        assert f"{100 * last[f'eval/validation/{name}']:.1f}" in text, name
+        assert f"{100 * LAST[f'eval/validation/{name}']:.1f}" in text, name
     rows = {
         "selected, of eligible": "masked_fraction",
         "by [MASK]": "mask_token_fraction",
@@ -98,7 +90,7 @@ def test_page_numbers_are_those_of_the_files(old, capfd):
         "kept as it is": "kept_fraction",
     }
     for words, name in rows.items():
-        lines = [line for line in read_lines(FOLDER).values() if f"train/{name}" in line]
+        lines = [line for line in WRITTEN.values() if f"train/{name}" in line]
         shares = [100 * line[f"train/{name}"] for line in lines]
         (row,) = [" ".join(line.split()) for line in page if words in line and "%" in line]
         assert row.endswith(f"| {min(shares):.1f} % | {max(shares):.1f} %"), row

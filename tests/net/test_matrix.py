@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import bert_jax
+from tests import outcomes
 from tests.marks import mark_slow
 from tests.net import golden
 from tests.net.answer_rows import TEXTS
 from tests.net.commands import Result, make_environment, run_commands
 from tests.net.rows import ROWS, command
-from tests.net.train_rows import VARYING, Numbers, Trained, read_numbers, train, write_folder
+from tests.net.train_rows import Numbers, Trained, read_numbers, train, write_folder
 
 FROZEN = golden.read("training")
 LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
@@ -207,18 +208,6 @@ def test_row_is_the_same_on_two_devices(on_two_devices, name, layout):
     assert differences(name, on_two_devices[f"{name}:{layout}"].read_numbers()) == []
 
 
-def read_steps(workdir: Path) -> dict[int, dict[str, float]]:
-    """Return the numbers of each step, the last time that the step was made."""
-    found: dict[int, dict[str, float]] = {}
-    for line in map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines()):
-        found.setdefault(line["step"], {}).update(line)
-    for numbers in found.values():
-        measured = [k for k in numbers if "/" not in k or any(part in k for part in VARYING)]
-        for key in measured:
-            del numbers[key]
-    return found
-
-
 @pytest.fixture(scope="module")
 def resumed(ended: dict[tuple[str, str], Result]) -> dict[str, Result]:
     return {row: result for (column, row), result in ended.items() if column == "resumed"}
@@ -229,7 +218,7 @@ def test_row_killed_in_a_save_resumes_its_bits(on_two_devices, resumed, folder, 
     assert resumed[name].code == 0, resumed[name].stderr
     assert re.search(f"resuming killed/{name} at step [48]\n", resumed[name].stderr)
     whole = on_two_devices[spell(name)].workdir
-    assert read_steps(folder / "killed" / name) == read_steps(whole)
+    assert outcomes.by_step(folder / "killed" / name) == outcomes.by_step(whole)
 
 
 # --- next to others -------------------------------------------------------------------------------

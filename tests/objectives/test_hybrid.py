@@ -38,8 +38,8 @@ def mask(b, inputs, apply=objectives.TABLE["hybrid"].corrupt):
     return apply(b, inputs, slots=LENGTH, **rules)
 
 
-def make_inputs(share: float, seed: int = 0):
-    return tiny.traced(knobs.Masking(), LENGTH, seed)._replace(share=np.float32(share))
+def make_inputs(share: float):
+    return tiny.traced(knobs.Masking(), LENGTH, 0)._replace(share=np.float32(share))
 
 
 def draw_logits(b) -> np.ndarray:

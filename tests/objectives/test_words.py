@@ -8,10 +8,9 @@ from bert_jax.config import knobs
 from bert_jax.interop import runs
 from bert_jax.suites.token_scores import TokenScorer
 from tests import tiny
+from tests.predictors.drawing import CAUSAL
 from tests.reference import log_softmax
 from tests.suites.masked import LONGEST, TEXTS, make_model, read_logits
-
-CAUSAL = {"objectives__causal_lm__weight": 1.0, "model__causal": True, "pairs": "none"}
 
 
 def list_predicted(batch: dict, row: int, end: bool) -> list[tuple[int, int]]:
@@ -61,7 +60,7 @@ def score_plainly(run: runs.TrainedModel, ids: list[int]) -> list[float]:
 
 
 def test_token_scores_equal_a_plain_loop():
-    run = make_model(checkpoints__best="causal_lm_loss", **CAUSAL)
+    run = make_model(pairs="none", **CAUSAL)
     long = "abcde fgh the cats see . cat abc de the sees the cat . see cats"
     encoded = run.tokenizer.encode_batch([*TEXTS, long])
     assert max(map(len, encoded)) > 2 * LONGEST - 8  # several windows

@@ -124,8 +124,8 @@ def test_load_takes_an_argument_and_free_knobs(tmp_path):
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def compares(name="masking.rate", baseline="15 %", metric="validation/mlm_loss") -> dict:
-    return {"comparisons": (Comparison(name, baseline, (metric,)),)}
+def compares(baseline="15 %", metric="validation/mlm_loss") -> dict:
+    return {"comparisons": (Comparison("masking.rate", baseline, (metric,)),)}
 
 
 def asks(evaluation) -> dict:

@@ -11,9 +11,8 @@ import pytest
 
 from bert_jax.studies import tables
 from bert_jax.studies.report import power
-from bert_jax.studies.report.view import View
 from tests.pages import check_lines
-from tests.studies.views import LOSS, NULL, TRUE, build_view, define_claims
+from tests.studies.views import LOSS, NULL, TRUE
 from tests.study_workdir import OWN_DEVIATION
 
 SIZES = power.Sizes(3, 2, {"masking.rate": 5})
@@ -23,12 +22,7 @@ def find_spread(table: Path, metric: str = LOSS) -> float:
     return power.find_spread(tables.read_csv(table), metric, "masking.rate")
 
 
-@pytest.fixture(scope="module")
-def view(tmp_path_factory) -> View:
-    return build_view(tmp_path_factory.mktemp("w") / "w", define_claims(), examples=300)
-
-
-def test_spread_is_that_of_one_run(view):
+def test_spread_is_that_of_one_run(view, tmp_path):
     """Half the variance of differences between two rates, whatever the seed adds."""
     losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
     sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
@@ -41,13 +35,13 @@ def test_spread_is_that_of_one_run(view):
     assert find_spread(view.place.csv) == pytest.approx(right, rel=1e-4)
     assert OWN_DEVIATION / 2 < right < OWN_DEVIATION * 2
     assert find_spread(view.place.csv, "validation/none") == 0
-    assert find_spread(view.place.workdir / "none.csv") == 0
+    assert find_spread(tmp_path / "none.csv") == 0
     head, *lines = view.place.csv.read_text().splitlines()
-    steps = view.place.workdir / "steps.csv"  # an axis that is named as a fixed column
+    steps = tmp_path / "steps.csv"  # an axis that is named as a fixed column
     steps.write_text("\n".join([head.replace("size", "axis.steps"), *lines]) + "\n")
     over_sizes = power.find_spread(tables.read_csv(view.place.csv), LOSS, "size")
     assert power.find_spread(tables.read_csv(steps), LOSS, "steps") == over_sizes
-    few = view.place.workdir / "few.csv"  # of one size, with another rate of a single seed
+    few = tmp_path / "few.csv"  # of one size, with another rate of a single seed
     rest = [line for line in lines if "2 x 128" not in line]
     begun = [line.replace("80 %", "90 %") for line in rest if "80 %" in line][:1]
     found = []

@@ -11,7 +11,6 @@ from bert_jax.studies.report import answers, simultaneous, verdicts
 from bert_jax.studies.report.blocks import render_markdown
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
-from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, TRUE, build_view, define_claims
@@ -107,11 +106,6 @@ def test_verdict_needs_no_seeds_where_none_help():
     assert judge(make_gain(raise_first(values, 0.0))) == (UNDERPOWERED, None)
     close = raise_first(draw_noise(3, points=2, seed=1), 0.02)
     assert judge(make_gain(close, error=0.004)).needed > judge(make_gain(close)).needed
-
-
-@pytest.fixture(scope="module")
-def view(tmp_path_factory) -> View:
-    return build_view(tmp_path_factory.mktemp("w") / "w", define_claims(), examples=300)
 
 
 def by_hand(values: dict[tuple[str, int], float], baseline: str, point: str, level: float):

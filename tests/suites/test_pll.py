@@ -1,7 +1,6 @@
 """Suite `pll`: sums over texts against a plain loop, and sentences drawn from a run's corpus."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
@@ -12,6 +11,7 @@ from bert_jax.data.engines import SPECIALS
 from bert_jax.errors import ConfigError
 from bert_jax.suites.token_scores import TokenScorer
 from tests import reactions
+from tests.corpora import list_documents
 from tests.suites.asking import ask
 from tests.suites.masked import TEXTS, plainly
 
@@ -42,8 +42,7 @@ def test_pll_of_a_file_equals_a_plain_loop(masked, tmp_path, within_word):
 
 def test_pll_of_a_run_draws_the_same_sentences(run, monkeypatch):
     split = prepare.prepare_corpus(run.config).splits["validation"]
-    ends = [0, *split.sentence_ends.tolist()]
-    sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    sentences = [tuple(ids) for document in list_documents(split) for ids in document]
     drawn: list[list[tuple[int, ...]]] = []
 
     def remember(scorer, given, progress):

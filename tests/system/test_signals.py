@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import pytest
 
 from bert_jax.system import signals
 from bert_jax.training.stop import StopFlag
+from tests import clusters
 
 WAIT = """
 import sys, time
@@ -93,9 +93,7 @@ def test_same_signal_again_exits_at_once():
 @pytest.mark.fault(2, 3)
 @pytest.mark.parametrize("place", ["step", "batch of an evaluation"])
 def test_processes_stop_at_the_same_place(place):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+    address = f"localhost:{clusters.free_ports(1)[0]}"
     children = [start(SEVERAL, number, address, place) for number in (0, 1)]
     results = [child.communicate(timeout=100) for child in children]
     assert [child.returncode for child in children] == [0, 0], results

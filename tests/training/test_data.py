@@ -38,7 +38,7 @@ def trained(folder) -> Path:
 
 
 def test_task_is_learnt_and_its_mistakes_recorded(trained):
-    lines = [line for line in tasks.lines(trained) if "eval/validation/accuracy" in line]
+    lines = [line for line in outcomes.metrics(trained) if "eval/validation/accuracy" in line]
     accuracy = lines[-1]["eval/validation/accuracy"]
     assert accuracy > 0.8  # a third by chance
     rows = outcomes.samples(trained)
@@ -79,7 +79,7 @@ def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, c
             train.run(config, tmp_path, command=[])
     train.run(config, tmp_path, command=[])
     # One evaluation to compare with, and two misses.
-    assert max(line["step"] for line in tasks.lines(tmp_path)) == 3 * every
+    assert max(line["step"] for line in outcomes.metrics(tmp_path)) == 3 * every
     assert "ended early: 2 evaluations" in capfd.readouterr().err
     before = (tmp_path / "metrics.jsonl").read_bytes()
     train.run(config, tmp_path, command=[])

@@ -391,7 +391,7 @@ def test_finetuning_in_two_processes_is_that_of_one(tmp_path):
     assert codes == [0, 0], errors
     code, _, error = texts.run(*command, f"--workdir={tmp_path / 'one'}", devices=4)
     assert code == 0, error
-    two, one = (tasks.lines(tmp_path / name) for name in ("two", "one"))
+    two, one = (outcomes.metrics(tmp_path / name) for name in ("two", "one"))
     assert [line["step"] for line in two] == [line["step"] for line in one]
     for ours, theirs in zip(two, one, strict=True):
         for key in ours.keys() & {"train/loss", "eval/validation/loss", "eval/validation/accuracy"}:

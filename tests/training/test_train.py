@@ -37,7 +37,7 @@ def trained(base, tmp_path_factory) -> Path:
 
 
 def read_lines(workdir: Path, prefix: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    lines = outcomes.read_lines(workdir)
     return [line for line in lines if any(key.startswith(prefix) for key in line)]
 
 
