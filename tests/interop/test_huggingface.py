@@ -12,23 +12,17 @@ import numpy as np
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from bert_jax import cli
 from tests import clusters, variants
+from tests.net.train_rows import run_command
 from tests.parity import check_same, read_parameters
 
 GOLDEN = variants.GOLDEN / "huggingface"
 TABLE = "bert.embeddings.word_embeddings.weight"
 
 
-def call(capsys, *words: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = cli.execute([str(word) for word in words])
-    return code, *capsys.readouterr()
-
-
-def refused(capsys, code: int, *words: object) -> str:
+def refused(code: int, *words: str) -> str:
     """The error line of a command that ends in one line, a hint and this exit code."""
-    found, out, err = call(capsys, *words)
+    found, out, err = run_command([*words])
     lines = err.splitlines()
     assert (found, out) == (code, ""), err
     assert [line.split(": ")[0] for line in lines] == ["error", "hint"], err
@@ -69,7 +63,7 @@ def test_bare_encoder_and_file_alone_are_read(tmp_path, plain):
     check_same(read_parameters(file, tokenizer=str(tmp_path / "elsewhere.txt")), whole)
 
 
-def test_import_names_what_it_would_leave_aside(tmp_path, capsys, plain):
+def test_import_names_what_it_would_leave_aside(tmp_path, plain):
     """A head, tensors of no part of the model, and rows of the table that no piece has."""
     tensors = without("cls.seq") | {"adapter.down.weight": np.ones((2, 2), np.float32)}
     tensors |= {f"x{i}\n" * 50_000: np.zeros(1, np.float32) for i in range(3)}
@@ -83,19 +77,19 @@ def test_import_names_what_it_would_leave_aside(tmp_path, capsys, plain):
         ("adapter.down.weight, bert.x0", "--allow-unused"),
         ("47 pieces and the model's table 64 rows", "--resize-vocab"),
     ):
-        error = refused(capsys, 4, *words)
+        error = refused(4, *words)
         assert said in error
         assert len(error) < 600
         words.append(flag)
     assert not output.exists()
-    code, out, _ = call(capsys, *words)
+    code, out, _ = run_command(words)
     assert (code, json.loads(out)["heads"]) == (0, ["mlm"])
     kept = {name: value for name, value in plain.items() if not name.startswith("nsp/")}
     check_same(read_parameters(output), kept)
 
 
 @pytest.mark.fault(27)
-def test_hub_is_asked_for_the_files_that_are_read(monkeypatch, capsys, plain):
+def test_hub_is_asked_for_the_files_that_are_read(monkeypatch, plain):
     asked = {}
 
     def download(name, allow_patterns):
@@ -111,7 +105,7 @@ def test_hub_is_asked_for_the_files_that_are_read(monkeypatch, capsys, plain):
     assert set(asked) == {"org/model", "model"}
     assert not any("bin" in pattern or pattern.endswith(".py") for pattern in asked["model"])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    error = refused(capsys, 4, "predict", "nsp", "--model=org/model")
+    error = refused(4, "predict", "nsp", "--model=org/model")
     assert "the hub's org/model cannot be fetched: no route" in error
 
 
@@ -143,10 +137,10 @@ TENSORS = {  # what the error says -> the tensors of the file
 
 @pytest.mark.fault(17)
 @pytest.mark.parametrize("said", TENSORS)
-def test_hostile_tensors_are_one_line_and_code_4(said, tmp_path, capsys):
+def test_hostile_tensors_are_one_line_and_code_4(said, tmp_path):
     """The transcript has hostile lines of config.json, files that are cut, and code of a model."""
     folder = variants.folder(tmp_path / "m", tensors=TENSORS[said]())
-    error = refused(capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}")
+    error = refused(4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}")
     assert said in error
     assert len(error) < 600
     assert {p.name for p in tmp_path.iterdir()} == {"m"}  # no output

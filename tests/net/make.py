@@ -16,6 +16,17 @@ from tests.net import answer_rows, batch_rows, config_rows, golden, prepare_rows
 from tests.net.rows import ROWS
 from tests.net.train_rows import inputs, train, write_folder
 
+ROWS_OF: dict[str, list[str]] = {  # frozen file -> its rows; `answers` has those of several parts
+    "training": list(ROWS),
+    "batches": list(batch_rows.SETTINGS),
+    "masks": [*batch_rows.MASKED, *batch_rows.RULES],
+    "preparation": list(prepare_rows.ROWS),
+    "configs": list(config_rows.CONFIGS),
+    "studies": list(config_rows.STUDIES),
+    "cells": list(config_rows.TABLES),
+    "study": list(report_rows.STUDIES),
+}
+
 
 def make_training(names: list[str]) -> None:
     """Train rows with the compiler flags of a user, and freeze their numbers."""
@@ -31,40 +42,35 @@ def make_training(names: list[str]) -> None:
 
 def make_batches(names: list[str]) -> None:
     """Freeze the digests of batches, and of the masks made of them."""
-    measured = {
-        "batches": (batch_rows.measure_batches, list(batch_rows.SETTINGS)),
-        "masks": (batch_rows.measure_masks, [*batch_rows.MASKED, *batch_rows.RULES]),
-    }
     with tempfile.TemporaryDirectory() as folder, inputs(Path(folder) / "inputs"):
-        for part, (measure_row, known) in measured.items():
-            freeze_rows(part, known, names, measure_row)
+        freeze_rows("batches", names, batch_rows.measure_batches)
+        freeze_rows("masks", names, batch_rows.measure_masks)
 
 
 def make_preparation(names: list[str]) -> None:
     """Freeze the digests of prepared texts."""
     with tempfile.TemporaryDirectory() as folder, prepare_rows.inputs(Path(folder) / "inputs"):
-        freeze_rows("preparation", list(prepare_rows.ROWS), names, prepare_rows.measure)
+        freeze_rows("preparation", names, prepare_rows.measure)
 
 
 def make_configs(names: list[str]) -> None:
     """Freeze the knobs of configs and studies, and the cells of studies."""
     with tempfile.TemporaryDirectory() as folder, inputs(Path(folder) / "inputs"):
-        freeze_rows("configs", list(config_rows.CONFIGS), names, config_rows.measure)
-        freeze_rows("studies", list(config_rows.STUDIES), names, config_rows.measure_study)
-        freeze_rows("cells", list(config_rows.TABLES), names, config_rows.measure_cells)
+        freeze_rows("configs", names, config_rows.measure)
+        freeze_rows("studies", names, config_rows.measure_study)
+        freeze_rows("cells", names, config_rows.measure_cells)
 
 
 def make_study(names: list[str]) -> None:
     """Freeze the numbers of reports of committed studies."""
     with tempfile.TemporaryDirectory() as folder:
         measure_report = functools.partial(report_rows.measure, folder=Path(folder))
-        freeze_rows("study", list(report_rows.STUDIES), names, measure_report)
+        freeze_rows("study", names, measure_report)
 
 
-def freeze_rows(
-    part: str, known: list[str], names: list[str], measure_row: Callable[[str], Any]
-) -> None:
+def freeze_rows(part: str, names: list[str], measure_row: Callable[[str], Any]) -> None:
     """Freeze the rows of a file that are named, or all; rows that are not known any more go."""
+    known = ROWS_OF[part]
     frozen = golden.read(part) if names else {}
     frozen |= {name: measure_row(name) for name in known if name in names or not names}
     golden.write(part, {name: frozen[name] for name in known if name in frozen})

@@ -17,7 +17,7 @@ import pytest
 import bert_jax
 from tests import outcomes
 from tests.marks import mark_slow
-from tests.net import golden
+from tests.net import golden, make
 from tests.net.answer_rows import TEXTS
 from tests.net.commands import Result, make_environment, run_commands
 from tests.net.rows import ROWS, command
@@ -56,13 +56,6 @@ def differences(name: str, found: Numbers) -> list[str]:
     return golden.find_differences(FROZEN[name], found, ROWS[name].tolerance)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("matrix") / "rows"
-    write_folder(place)
-    return place
-
-
 # --- one device -----------------------------------------------------------------------------------
 
 
@@ -81,8 +74,10 @@ def trained(folder: Path, alone: dict[tuple[str, str], Result]) -> dict[str, Tra
     return {row: Trained(result, folder / "runs" / row) for row, result in found.items()}
 
 
-def test_every_row_is_frozen():
-    assert sorted(FROZEN) == sorted(ROWS)
+@pytest.mark.parametrize("part", make.ROWS_OF)
+def test_every_row_is_frozen(part):
+    """Those of the other files in this folder, too."""
+    assert list(golden.read(part)) == make.ROWS_OF[part]
 
 
 @rows(ALONE)

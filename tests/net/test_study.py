@@ -12,10 +12,6 @@ from tests.net.train_rows import ROOT
 FROZEN = golden.read("study")
 
 
-def test_every_study_is_frozen():
-    assert sorted(FROZEN) == sorted(report_rows.STUDIES)
-
-
 @pytest.mark.parametrize("name", mark_slow(report_rows.STUDIES, report_rows.QUICK))
 def test_report_has_the_frozen_numbers(name, tmp_path):
     """The tables are the committed ones, too."""

@@ -10,7 +10,7 @@ import bert_jax
 from tests.marks import mark_slow
 from tests.net import variants
 from tests.net.rows import TOLERANCE
-from tests.net.train_rows import print_here, write_folder
+from tests.net.train_rows import print_here
 
 TEXTS = (  # of words that are tokens
     "the cat sees [MASK] small dog .",
@@ -29,13 +29,6 @@ TRAIN = {
     "evals.validation.every": 1,
     "corpus.cache": "cache",
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("variants")
-    write_folder(place)
-    return place
 
 
 @pytest.mark.parametrize("name", mark_slow(variants.VARIANTS, QUICK))
