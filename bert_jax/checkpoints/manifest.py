@@ -77,6 +77,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read the JSON record of a step, with what evaluations after its save have changed."""
+    record: dict[str, Any] = json.loads((folder / "meta" / "metadata").read_bytes())
+    return record | read_manifest(folder).get("changed", {})
+
+
 def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
     """Describe the first file of `groups` that differs from the manifest; "" if there is none."""
     try:

@@ -1,6 +1,5 @@
 """Read checkpoints: verify their files, then read only the parameters, or the whole state."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints.manifest import choose_step, read_manifest
+from bert_jax.checkpoints.manifest import choose_step, read_record
 from bert_jax.errors import CheckpointError
 
 PyTree = Any
@@ -34,7 +33,7 @@ def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
         )
     source = folder.absolute() / str(chosen)
     params = source / "params"
-    return _read_arrays(params, _read_shapes(params)), _load_meta(source)
+    return _read_arrays(params, _read_shapes(params)), read_record(source)
 
 
 def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
@@ -43,7 +42,7 @@ def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
     The files of the arrays are not verified.
     """
     chosen = choose_together(folder, step, ("meta",))
-    return None if chosen is None else (_load_meta(folder / str(chosen)), chosen)
+    return None if chosen is None else (read_record(folder / str(chosen)), chosen)
 
 
 def read_state(
@@ -61,7 +60,7 @@ def read_state(
     for name, tree in groups.items():
         _refuse_other_arrays(tree, source / name)
         groups[name] = _read_arrays(source / name, tree)
-    return {**groups.pop("rest", {}), **groups}, _load_meta(source), chosen
+    return {**groups.pop("rest", {}), **groups}, read_record(source), chosen
 
 
 def split_state(state: dict[str, PyTree]) -> dict[str, PyTree]:
@@ -131,9 +130,3 @@ def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
                 f"and {here} in this run",
                 "model, tokenizer and optimizer must be those it was trained with",
             )
-
-
-def _load_meta(folder: Path) -> Meta:
-    """Read the JSON record of a step, with what evaluations after its save have changed."""
-    meta: Meta = json.loads((folder / "meta" / "metadata").read_bytes())
-    return meta | read_manifest(folder).get("changed", {})

@@ -129,11 +129,6 @@ class StudyFolder:
         """Return the path of the run folder of a cell's fine-tuning."""
         return self.cell(cell) / "finetune" / name
 
-    def find_checkpoint(self, cell: str, step: int) -> Path | None:
-        """Return the path of a cell's checkpoint at a step; None if it does not exist."""
-        folder = self.cell(cell) / "checkpoints" / str(step)
-        return folder if folder.is_dir() else None
-
     # --- the study, its cells and its groups ------------------------------------------------------
 
     def read_study(self) -> StudyRecord:

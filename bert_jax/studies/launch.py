@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.studies import progress
+from bert_jax.studies import progress, trunks
 from bert_jax.studies.engines.base import FULL, HELD, LOST, STOPPED, Engine
 from bert_jax.studies.folder import WORKER, Failure, StudyFolder
 from bert_jax.studies.groups import Group
@@ -94,7 +94,7 @@ class Launcher(signals.Handler):
         coming = {cell.id for other in others if other.id != group.id for cell in other.cells}
         for cell in group.cells:
             trunk = cell.trunk.rpartition("@")[0]
-            early = trunk in coming and not self._place.find_checkpoint(trunk, cell.fork)
+            early = trunk in coming and not trunks.has_reached(self._place.cell(trunk), cell.fork)
             if early and not self._place.read_trained(cell.id):
                 return True
         return False

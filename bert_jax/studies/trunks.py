@@ -6,6 +6,7 @@ makes all its updates. Each longer cell continues the next shorter cell from the
 cell begins to decay. Of several such cells, the first one is continued.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.checkpoints.manifest import list_steps
+from bert_jax.checkpoints import manifest
 from bert_jax.config.costs import flops_per_step
-from bert_jax.errors import ConfigError
+from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.studies import files
 from bert_jax.studies.identity import list_trained_knobs
 from bert_jax.studies.spec import Cell
@@ -82,10 +83,21 @@ def is_branch(cell: Cell, folder: Path, trunk: Path, *, coming: bool = False) ->
     """
     if not cell.trunk:
         return False
-    if list_steps(folder / "checkpoints") or (folder / "trained.json").exists():
+    if manifest.list_steps(folder / "checkpoints") or (folder / "trained.json").exists():
         begun = files.read_json(folder / "config.json", dict[str, Any]) or {}
         return str(begun.get("branch_from", "")).endswith(f"@{cell.fork}")
     return coming or (trunk / "checkpoints" / str(cell.fork)).is_dir()
+
+
+def has_reached(trunk: Path, step: int) -> bool:
+    """Tell whether a trunk has saved a step, and made the evaluations that a stop left out there.
+
+    A damaged step counts as saved: the worker that reads it says what is wrong.
+    """
+    folder = trunk / "checkpoints" / str(step)
+    with contextlib.suppress(CheckpointError, OSError, ValueError):
+        return not manifest.read_record(folder).get("owed")
+    return folder.is_dir()
 
 
 def count_flops(cell: Cell, step: int) -> float:

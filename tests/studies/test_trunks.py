@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bert_jax.checkpoints import manifest
 from bert_jax.studies import launch, worker
 from bert_jax.studies.definition import Study, axis
 from tests.studies.small import make_branching, write_groups, write_study
@@ -34,7 +35,12 @@ def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatc
     for folder in folders:
         launcher.start_groups()
         assert started == [short.id]
-        folder.mkdir(parents=True)
+        (folder / "meta").mkdir(parents=True)
+        (folder / "meta" / "metadata").write_text('{"owed": ["validation"]}')
+        manifest.write_manifest(folder, FORK, None)
+        launcher.start_groups()
+        assert started == [short.id]
+        manifest.write_evaluations(folder, 2.0, {"owed": []})
     launcher.start_groups()
     assert started == [short.id, long.id]
     for folder in folders:

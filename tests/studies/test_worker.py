@@ -87,7 +87,7 @@ def test_worker_makes_every_cell_once(done):
         assert found["validation"].keys() <= {*known}
         assert 0 <= found["films"]["accuracy"] <= 1
         described = json.loads((place.finetune(cell.id, "films") / "config.json").read_text())
-        assert described["init_from"] == str(place.find_checkpoint(cell.id, 12))
+        assert described["init_from"] == str(place.cell(cell.id) / "checkpoints" / "12")
         assert described["seed"] == cell.seed
     written = {path: path.stat().st_mtime_ns for path in place.workdir.rglob("*.json")}
     worker.work(place, "g", lambda *_, **__: pytest.fail("trained again"))
