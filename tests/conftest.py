@@ -233,3 +233,12 @@ def base(tmp_path_factory) -> Path:
     from tests import texts  # not before the flags above are set
 
     return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def saved_run(base, tmp_path_factory) -> Path:
+    """A run on that text, saved as step 10 without an update; to be copied, not changed."""
+    from tests import saved, texts
+
+    config = texts.configure(base, batch_size=8, model__hidden=16)
+    return saved.run(tmp_path_factory.mktemp("saved") / "run", config, {10: 1.0})

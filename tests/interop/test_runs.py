@@ -3,28 +3,19 @@
 import json
 import pickle
 import shutil
-from pathlib import Path
 
 import pytest
 
 from bert_jax import cli
-from tests import saved, texts
+from tests import saved
 
 NAMES = ("config", "tokenizer", "modeling_bert", "sitecustomize", "__init__", "json", "jax")
 PICKLES = ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """A run of one step; to be copied, not changed."""
-    base = texts.config_file(tmp_path_factory.mktemp("text"))
-    settings = texts.configure(base, batch_size=8, model__hidden=16)
-    return saved.run(tmp_path_factory.mktemp("saved") / "run", settings, {10: 1.0})
-
-
 @pytest.mark.fault(19)
-def test_code_that_lies_in_a_run_is_never_run(made, tmp_path, capsys, one_device, monkeypatch):
-    run, marker = shutil.copytree(made, tmp_path / "run"), tmp_path / "marker"
+def test_code_that_lies_in_a_run_is_never_run(saved_run, tmp_path, capsys, one_device, monkeypatch):
+    run, marker = shutil.copytree(saved_run, tmp_path / "run"), tmp_path / "marker"
     for folder in (run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")):
         for name in NAMES:
             (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
@@ -43,8 +34,8 @@ def test_code_that_lies_in_a_run_is_never_run(made, tmp_path, capsys, one_device
 
 
 @pytest.mark.fault(19)
-def test_checkpoint_holds_plain_json_and_arrays(made):
-    assert json.loads((made / "checkpoints" / "10" / "meta" / "metadata").read_text())["config"]
-    for path in made.rglob("*"):
+def test_checkpoint_holds_plain_json_and_arrays(saved_run):
+    assert json.loads((saved_run / "checkpoints/10/meta/metadata").read_text())["config"]
+    for path in saved_run.rglob("*"):
         assert path.suffix not in (".py", ".pkl", ".pickle", ".bin", ".pt"), path
         assert path.is_dir() or not path.read_bytes().startswith(b"\x80"), path

@@ -23,7 +23,7 @@ from bert_jax.studies import reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk
 from bert_jax.training import runs
-from tests import fault_points, outcomes, saved, texts
+from tests import fault_points, outcomes, texts
 from tests.checkpoints import interrupts
 
 pytestmark = [
@@ -175,20 +175,13 @@ def test_prepare_with_a_cache_that_fills_up(module, step, tmp_path, base, mount,
         assert (made / file.relative_to(wanted)).read_bytes() == file.read_bytes(), file
 
 
-@pytest.fixture(scope="module")
-def run(base, tmp_path_factory) -> Path:
-    """A run that is saved without an update."""
-    config = texts.configure(base, batch_size=8, model__hidden=16)
-    return saved.run(tmp_path_factory.mktemp("saved") / "run", config, {10: 1.0})
-
-
 @pytest.mark.fault(4)
-def test_evaluate_keeps_the_earlier_result(run, mount, capsys):
+def test_evaluate_keeps_the_earlier_result(saved_run, mount, capsys):
     folder = mount("1m")
     output = folder / "out.json"
     output.write_text("before")
     fault_points.fill(folder)
-    words = ["evaluate", f"--checkpoint={run}", f"--output={output}"]
+    words = ["evaluate", f"--checkpoint={saved_run}", f"--output={output}"]
     assert f"{output} needs " in refused(capsys, *words)
     assert [p.name for p in folder.iterdir()] == ["out.json", "filler"][::-1]
     assert output.read_text() == "before"
@@ -208,9 +201,9 @@ def test_copy_that_fills_the_disk_names_the_cell(tmp_path, mount):
 
 
 @pytest.mark.fault(4)
-def test_export_leaves_nothing_where_there_is_no_room(run, mount, capsys):
+def test_export_leaves_nothing_where_there_is_no_room(saved_run, mount, capsys):
     folder = mount("200k")
-    words = ["export", f"--checkpoint={run}", f"--output={folder / 'out'}"]
+    words = ["export", f"--checkpoint={saved_run}", f"--output={folder / 'out'}"]
     with (folder / "filler").open("wb") as file:
         file.write(bytes(150_000))
     assert f"{folder / 'out'} needs " in refused(capsys, *words)
