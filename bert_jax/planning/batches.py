@@ -1,5 +1,7 @@
 """Make a batch of the shapes that a config trains on, for programs without a corpus."""
 
+import dataclasses
+
 import numpy as np
 
 from bert_jax.batch import SPECIAL, Batch
@@ -13,6 +15,12 @@ def make_batch(config: knobs.Config, vocab_size: int) -> Batch:
     if config.task.source:
         return data.load_training_data(config).source.batch(0)
     return make_random_text(config, np.full(config.batch_size, config.sequence_length), vocab_size)
+
+
+def make_longest_batch(config: knobs.Config, vocab_size: int) -> Batch:
+    """Make a batch whose rows have `sequence_length` tokens, for a labelled task too."""
+    task = dataclasses.replace(config.task, pad="full", group="none")
+    return make_batch(dataclasses.replace(config, task=task), vocab_size)
 
 
 def make_random_text(config: knobs.Config, sizes: np.ndarray, vocab_size: int) -> Batch:

@@ -14,7 +14,7 @@ from bert_jax.errors import EXHAUSTED
 from bert_jax.masking import rates
 from bert_jax.models import backends
 from bert_jax.planning.activations import count_moved_rows
-from bert_jax.planning.batches import make_batch
+from bert_jax.planning.batches import make_longest_batch
 from bert_jax.planning.collectives import Collective, find_collectives
 from bert_jax.planning.targets import Target
 from bert_jax.system import log
@@ -101,9 +101,8 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             dtype=model.dtype,
             remat=model.remat,
         )
-        batch = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), make_batch(config, vocab_size)
-        )
+        longest = make_longest_batch(config, vocab_size)
+        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), longest)
         try:
             traced = program.trace(batch)
             compiled = traced.lower(lowering_platforms=(target.chip.kind,)).compile()

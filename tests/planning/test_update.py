@@ -9,7 +9,7 @@ from bert_jax.config import costs, knobs
 from bert_jax.planning import activations, batches, targets, update
 from bert_jax.planning.collectives import Array, Collective
 from bert_jax.training import memory
-from tests import tiny
+from tests import tasks, tiny
 
 SMALL = {"batch_size": 32, "sequence_length": 32, "model__layers": 2}
 
@@ -137,3 +137,10 @@ def test_random_text_fills_rows_or_has_the_given_sizes():
     packed = batches.make_batch(tiny.config(**settings), tiny.VOCAB)
     assert packed["cls_positions"].shape == (16, 3)
     assert (packed["unit_scales"].shape, packed["unit_scales"].dtype) == ((16, 24), np.float32)
+
+
+def test_longest_batch_of_a_task_has_full_rows(tmp_path):
+    source = f"files:{tasks.write_classify(tmp_path)}"
+    config = tasks.config("classify", source, tmp_path)
+    assert batches.make_batch(config, tiny.VOCAB)["tokens"].shape[1] < 32
+    assert batches.make_longest_batch(config, tiny.VOCAB)["tokens"].shape == (8, 32)
