@@ -11,7 +11,7 @@ SEED ?= $(shell date +%s)
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-16s %s\n", $$1, $$2}'
 
-venv: $(STAMP)  ## the environment, from requirements.lock; PYTHON=... chooses that of a new one
+venv: $(STAMP)  ## the environment, from requirements.lock; PYTHON=... is the interpreter of a new one
 
 # Made again when the lock or pyproject.toml changes. uv where it works, pip otherwise: the same hashes either way.
 $(STAMP): requirements.lock pyproject.toml

@@ -94,7 +94,11 @@ def test_submission_refuses_what_no_server_takes(name, split, labels, said, tmp_
     with pytest.raises(ConfigError, match=said):
         submission.check_submission(name, split, labels, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_submission_with_a_wrong_id_writes_nothing(tmp_path):
+    out = tmp_path / "out"
+    labels = ("negative", "positive")
     with pytest.raises(ConfigError, match=r"test.tsv:2: 'x1'"):
-        submission.write_submission(
-            *("sst2", "test", examples("x1"), [np.ones(2)], ("negative", "positive"), tmp_path)
-        )
+        submission.write_submission("sst2", "test", examples("x1"), [np.ones(2)], labels, out)
+    assert not out.exists()

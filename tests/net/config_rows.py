@@ -147,7 +147,8 @@ def _differences(base: Knobs, found: Knobs) -> Knobs:
     """Return the knobs whose values differ from the base."""
     sections = {section for path in found for section in _list_sections(path)}
     gone = set()
-    for path in base.keys() - found.keys() - sections:  # the first section that is not there, or it
+    for path in base.keys() - found.keys() - sections:
+        # A section that is absent as a whole stands for its knobs.
         gone.add(next((part for part in _list_sections(path) if part not in sections), path))
     kept = {path: value for path, value in found.items() if base.get(path, ABSENT) != value}
     return kept | dict.fromkeys(sorted(gone), ABSENT)

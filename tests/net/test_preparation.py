@@ -8,7 +8,7 @@ FROZEN = golden.read("preparation")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def inputs(tmp_path_factory: pytest.TempPathFactory):
+def texts(tmp_path_factory: pytest.TempPathFactory):
     with prepare_rows.inputs(tmp_path_factory.mktemp("preparation") / "inputs"):
         yield
 

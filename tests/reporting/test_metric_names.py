@@ -30,7 +30,7 @@ def list_measures() -> set[str]:
     }
 
 
-ODD = (  # names with parts before or after a metric's own, and one that no row has
+ODD = (  # names with parts before or after a metric's own, of suites, and one that no row has
     *("eval/x/regress_loss", "pos/accuracy", "blimp/accuracy_word_l2r", "blimp/field/binding"),
     *("babylm/macro_average", "nats_per_character_error", "best_f1_threshold", "oddity"),
     *("nats_per_character", "nats_per_token", "nats_per_word", "pll", "pseudo_perplexity"),

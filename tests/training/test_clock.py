@@ -59,6 +59,17 @@ def test_clock_tells_time_apart(now, monkeypatch):
     assert one.values()["mfu"] == pytest.approx(share)
 
 
+def test_half_of_the_rows_stand_for_the_whole_batch(now):
+    """As in each of two processes."""
+    config = tiny.config(batch_size=8, sequence_length=32)
+    found = []
+    for one in (Clock(CONFIG, tiny.VOCAB), Clock(config, tiny.VOCAB)):
+        pass_updates(one, now, clock.WARM + 3)
+        found.append(one.values())
+    for name in ("tokens_per_second", "model_flops_per_second"):
+        assert found[1][name] == pytest.approx(2 * found[0][name])
+
+
 def test_waiting_for_an_update_is_not_saving(now):
     together = Runs.__new__(Runs)
     together.clock = Clock(CONFIG, tiny.VOCAB)
