@@ -33,8 +33,8 @@ class Checkpoints:
     """The checkpoints of one run.
 
     These steps are kept: the `keep` latest steps, the step with the best metric if `keep_best`, and
-    the steps listed in `at`. Only the process that holds the lock of the run may save, because
-    saving deletes what a killed process left behind.
+    the steps listed in `at`. Only the process that holds the lock of the run may change them:
+    saving and `delete_after` delete what no attempt continues.
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):

@@ -172,10 +172,15 @@ def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any])
 
 
 def copy_with_source(tree: Any, source: str) -> ml_collections.ConfigDict:
-    """Copy a config, and set `task.source` if it has labelled data and `source` is given."""
+    """Copy a config, and set `task.source` if it has labelled data and `source` is given.
+
+    Knobs that say where the splits are in its own source go if the new one names them.
+    """
     tree = copy_tree(tree)
     if source and set(tree.get("objectives", ())) & set(LABELLED):
         put(tree, ["task", "source"], source)
+        for name in ("files", "validation_fraction") if conditions.names_splits(source) else ():
+            put(tree, ["task", name], table.find_knob(f"task.{name}").default)
     return tree
 
 

@@ -64,11 +64,9 @@ def _reads_task(c: Config, scheme: str) -> bool:
     return not c.task.source or c.task.source.startswith(scheme)
 
 
-def _names_splits(c: Config) -> bool:
-    """Tell whether `task.source` names the file of each split, as in files:{split}.tsv."""
-    return (
-        re.match(r"files:(.*\{split\}|(train|valid|val|dev|test)\w*=)", c.task.source) is not None
-    )
+def names_splits(source: str) -> bool:
+    """Tell whether a `task.source` names the file of each split, as in files:{split}.tsv."""
+    return re.match(r"files:(.*\{split\}|(train|valid|val|dev|test)\w*=)", source) is not None
 
 
 def _reads_table(c: Config) -> bool:
@@ -117,7 +115,7 @@ CONDITIONS: dict[str, Condition] = {
     "files": Condition("task.source=files:…", lambda c, _: _reads_task(c, "files:")),
     "unsplit": Condition(
         "task.source=files:FOLDER or files:FILE",
-        lambda c, _: _reads_task(c, "files:") and not _names_splits(c),
+        lambda c, _: _reads_task(c, "files:") and not names_splits(c.task.source),
     ),
     "table": Condition(
         "a tsv or csv file", lambda c, _: _reads_table(c), "--config.task.format=tsv"

@@ -251,7 +251,8 @@ def read_text(path: str, text: str) -> Any:
     if knob.type is dict and path.endswith(f".{knob.name}"):
         return text or {}
     if knob.is_tuple and knob.type is str:
-        pair = re.fullmatch(r"\(([^()]*)\)", text)  # a,b,c or (a,b,c)
+        # a,b,c or (a,b,c); a label may have parentheses, too
+        pair = re.fullmatch(r"\(((?:[^()]|\([^()]*\))*)\)", text)
         names = (pair.group(1) if pair else text).split(",")
         return tuple(name.strip(" '\"") for name in names if name.strip())
     if knob.type in (str, dict):

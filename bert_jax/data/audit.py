@@ -100,5 +100,4 @@ def format_audit(audit: dict[str, Any]) -> str:
     lines.append(
         f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats"
     )
-    # Preparing has said the other warnings, of what it left out.
-    return "\n".join([*lines, *(f"warning: {text}" for text in find_problems(audit))])
+    return "\n".join([*lines, *(f"warning: {text}" for text in audit["warnings"])])

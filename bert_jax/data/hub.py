@@ -193,10 +193,13 @@ def _split_of(name: str) -> str:
     """Return the split that a file's name contains, or else the nearest folder's; or `train`.
 
     For example `test` for en/test-00000-of-00041.parquet, en/my_test.parquet and test/en/0.parquet.
+    Of NAME-N-of-N, where neither says a split, and where NAME does, it is all of NAME: `train_sft`.
     """
     path = PurePosixPath(name)
-    if parted := PART.fullmatch(path.stem):
-        return parted.group(1)
+    parted = PART.fullmatch(path.stem)
+    whole = parted.group(1) if parted else ""
+    if SPLIT.search(whole.lower()):
+        return whole
     parts = (path.stem, *(folder.name for folder in path.parents))
     told = filter(None, (SPLIT.search(part.lower()) for part in parts))
-    return next((word.group() for word in told), "train")
+    return next((word.group() for word in told), whole or "train")

@@ -251,7 +251,7 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
         if found == "wordpiece" and max_word_length is not None:
             engine.model.max_input_chars_per_word = max_word_length
         elif max_word_length not in (None, engines.WORD_LENGTH, HUGGING_FACE_WORD_LENGTH):
-            # The others are those of presets, which say nothing of other kinds.
+            # 100 and 200 are those of presets, which say nothing of other kinds.
             message = f"max_word_length = {max_word_length} does nothing to {path}: {found}"
             raise ConfigError(message, "set --config.tokenizer.max_word_length=None")
         inputs = () if found == "wordpiece" else stated.get("model_input_names") or ()

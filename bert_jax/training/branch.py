@@ -23,6 +23,7 @@ from bert_jax import config as configs
 from bert_jax.checkpoints import reading
 from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError, need
+from bert_jax.training.resume import RANKING
 from bert_jax.training.step import State, compute_inputs
 
 FINGERPRINTS = ("corpus", "tokenizer", "batches")
@@ -74,7 +75,16 @@ def start_branch(
     restored = reading.read_state(run / "checkpoints", like, step)
     assert restored is not None
     state, meta, _ = restored
-    return state, {name: meta[name] for name in CARRIED if name in meta}
+    return state, carry_record(config, meta)
+
+
+def carry_record(config: knobs.Config, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a branch continues of a trunk's record: a best value only if both rank alike."""
+    carried = {name: meta[name] for name in CARRIED if name in meta}
+    before = configs.to_dict(configs.read_recorded(meta["config"]))
+    if configs.differences(before, configs.to_dict(config)).keys() & set(RANKING):
+        carried |= {"best": None, "misses": 0}
+    return carried
 
 
 def check_trunk(config: knobs.Config) -> None:

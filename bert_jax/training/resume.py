@@ -22,7 +22,10 @@ RANKING = (  # what says how good a step is
     *(f"evals.validation.{name}" for name in ("split", "rate", "replace", "unit", "seed")),
 )
 # What else says what validation measures, if --allow-change lets it change; a corpus is compared.
-MEASURE = ("sequence_length", "pairs", "examples.", "task.")
+MEASURE = (
+    *("sequence_length", "pairs", "examples.", "task.long", "task.stride", "task.answer_tokens"),
+    "task.no_answer",
+)
 FOLLOW = {  # knob -> the knobs whose values are derived from it
     "epochs": ("steps", "optim.warmup_steps"),
     "steps": ("optim.warmup_steps",),

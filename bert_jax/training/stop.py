@@ -123,7 +123,8 @@ class StopFlag(signals.Handler):
         if not (self._in_loop or self._interrupts or self._distributed):
             raise KeyboardInterrupt(name)
         self.signal = number
-        _print(f"{name}: saving after this step, then stopping; {name} once more stops at once")
+        ends = "saving after this step, then stopping" if self._in_loop else "stopping"
+        _print(f"{name}: {ends}; {name} once more stops at once")
         if self._distributed:
             os.kill(os.getpid(), signal.SIGTERM)
         if self._interrupts:

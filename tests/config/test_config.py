@@ -120,6 +120,15 @@ def test_differences_name_every_changed_path():
     assert config.differences(old, old) == {}
 
 
+def test_source_with_splits_replaces_what_named_them():
+    tree = recipes.finetuning("classify")
+    tree.task.update(source="files:rows", validation_fraction=0.1)
+    config.put(tree, ["task", "files"], {"train": "all.tsv"})
+    config.resolve(config.copy_with_source(tree, "files:other"))
+    named = config.resolve(config.copy_with_source(tree, "files:train=a.tsv,validation=b.tsv"))
+    assert (named.task.validation_fraction, named.task.files) == (0.2, {})
+
+
 def test_free_on_resume_knows_what_changes_no_run():
     free = ("logging.every", "corpus.workers", "evals.validation.every", "checkpoints.keep")
     for path in (*free, "checkpoints.at", "model.attention"):

@@ -35,6 +35,7 @@ TEXTS = [
     ("checkpoints.at", "8", (8,)),
     ("checkpoints.at", "8,16", (8, 16)),
     ("task.columns", "a, b", ("a", "b")),
+    ("task.columns", "(a (b),c)", ("a (b)", "c")),
     ("task.columns", "", ()),
     ("objectives.classify.labels", ":),:(", (":)", ":(")),
     ("task.files", "", {}),

@@ -79,7 +79,8 @@ def test_splits_are_told_by_files_or_folders(monkeypatch):
     assert choose(monkeypatch, NAME, "train", *untold) == list(untold)
     named = {  # the word may stand anywhere in a name, but for inside a word
         "validation": ["x/validation-00000.parquet"],
-        "test": ["x/Test_sft.parquet", "x/b-test.00.parquet", "x/test/en/0000.parquet"],
+        "test": ["x/Test_sft.parquet", "x/b-test.00.parquet", "x/test/en/0-00000-of-00002.parquet"],
+        "train_sft": ["x/train_sft-00000-of-00001.parquet"],
         "train": ["x/attest.parquet", "x/latest/0000.parquet", "x/training_1.parquet"],
     }
     everything = [file for listed in named.values() for file in listed]

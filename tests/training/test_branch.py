@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints import manifest
-from bert_jax.config import knobs
+from bert_jax.config import knobs, to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.training import branch
 from tests import outcomes, texts
@@ -92,6 +92,14 @@ def test_branch_refuses_a_fork_that_owes_an_evaluation(base, trunk, tmp_path):
     manifest.write_evaluations(fork, None, {"owed": ["other", "validation"]})
     with pytest.raises(ConfigError, match=r"left out its evaluations \(validation\)"):
         branch.check_trunk(make_config(base, owing))
+
+
+def test_branch_ranks_anew_by_another_measure(base):
+    config = make_config(base)
+    meta = {"config": to_dict(config), "best": 1.0, "misses": 2, "ledger": {}}
+    assert branch.carry_record(config, meta) == {"best": 1.0, "misses": 2, "ledger": {}}
+    other = make_config(base, evals__validation__rate=0.4)
+    assert branch.carry_record(other, meta) == {"best": None, "misses": 0, "ledger": {}}
 
 
 def test_branch_compares_data_by_what_it_is(base, trunk, tmp_path):

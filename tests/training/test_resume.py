@@ -61,6 +61,17 @@ def test_resume_may_evaluate_another_split(tmp_path, labelled):
         resume.check_same(saved_record, current, (), Path("run"))
 
 
+def test_moved_labels_keep_their_ranks(tmp_path):
+    """Another way of windows measures otherwise."""
+    before = tasks.config("classify", "files:x.tsv", tmp_path)
+    record = {"config": to_dict(before), **PRINTS, "best": 1.0, "misses": 0}
+    for knob, value, best in (("source", "files:y.tsv", 1.0), ("long", "cut", None)):
+        task = dataclasses.replace(before.task, **{knob: value})
+        current = {"config": to_dict(dataclasses.replace(before, task=task)), **PRINTS}
+        found = resume.check_same(record, current, (f"task.{knob}",), Path("run"))
+        assert found["best"] == best
+
+
 def open_run(config: knobs.Config, workdir: Path, resources: contextlib.ExitStack) -> Any:
     """Open a run, and describe a program that restores its state."""
     data = load_training_data(config)
