@@ -79,7 +79,7 @@ def start_branch(
 
 
 def carry_record(config: knobs.Config, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a branch continues of a trunk's record: a best value only if both rank alike."""
+    """Copy a trunk's record as far as a branch continues it: `best` only if both rank alike."""
     carried = {name: meta[name] for name in CARRIED if name in meta}
     before = configs.to_dict(configs.read_recorded(meta["config"]))
     if configs.differences(before, configs.to_dict(config)).keys() & set(RANKING):
