@@ -138,7 +138,8 @@ class Launcher(signals.Handler):
         A record that is replaced keeps its time, by which workers order the cells that failed.
         """
         path = self._place.cell(cell) / "error.json"
-        if self._place.read_failure(cell) != self._failures[cell]:
+        failure = self._place.read_failure(cell)
+        if failure and failure != self._failures[cell]:
             return
         try:
             noted = path.stat().st_mtime_ns if path.exists() else None
