@@ -98,11 +98,12 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     _check_same(place, named, cells)
     finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
     todo = {cell.id for cell in _find_missing(place, cells) if not reuse.is_whole(cell, finished)}
-    cells = [_drop_absent_trunk(place, cell, todo, finished) for cell in cells]
+    trained = {cell for cell in todo if cell in finished or place.read_trained(cell)}
+    cells = [_drop_absent_trunk(place, cell, todo - trained, finished) for cell in cells]
     missing = [cell for cell in cells if cell.id in todo]
     _check_sources(named, missing)
     if flags.dry_run:
-        _print_plan(place, named, flags, cells, missing, finished)
+        _print_plan(place, named, flags, cells, missing, trained, finished)
         return
     notes = _list_notes(place, named, cells, missing, finished)
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
@@ -144,7 +145,7 @@ def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _drop_absent_trunk(
-    place: StudyFolder, cell: Cell, todo: Set[str], finished: Mapping[str, Path]
+    place: StudyFolder, cell: Cell, untrained: Set[str], finished: Mapping[str, Path]
 ) -> Cell:
     """Return a cell without its trunk if the cell trains by itself, or was trained so.
 
@@ -154,7 +155,7 @@ def _drop_absent_trunk(
     folder = finished.get(cell.id, place.cell(cell.id))
     before = finished.get(trunk, place.cell(trunk))
     in_tables = folder.name != cell.id
-    if in_tables or trunks.is_branch(cell, folder, before, coming=trunk in todo):
+    if in_tables or trunks.is_branch(cell, folder, before, coming=trunk in untrained):
         return cell
     return dataclasses.replace(cell, trunk="")
 
@@ -196,6 +197,7 @@ def _print_plan(
     flags: Flags,
     cells: Sequence[Cell],
     missing: Sequence[Cell],
+    trained: Set[str],
     finished: Mapping[str, Path],
 ) -> None:
     """Print what a launch would run."""
@@ -203,7 +205,6 @@ def _print_plan(
     if flags.engine == "local":
         parallel = engines.TABLE["local"](place, flags.jobs, flags.options).parallel
     groups = find_groups(place, missing, flags.fuse, parallel)
-    trained = {cell.id for cell in missing if cell.id in finished or place.read_trained(cell.id)}
     pace = progress.read_progress(place).pace if place.study.exists() else 0.0
     cost = plan.describe_cost(groups, trained, parallel, flags.flops_per_second, pace)
     notes = _list_notes(place, named, cells, missing, finished)

@@ -46,7 +46,8 @@ def describe_cost(
     if flops := trunks.count_work(left):
         text += f"; training takes {flops:.1e} FLOPs"
         if speed := stated or pace:
-            seconds = flops / speed / min(parallel, len(groups))
+            training = [group for group in groups if {cell.id for cell in group.cells} - trained]
+            seconds = flops / speed / min(parallel, len(training))
             source = f"at {stated:.3g} FLOP/s a worker" if stated else "at the pace so far"
             text += f", about {format_duration(seconds, rough=True)} {source}"
         else:

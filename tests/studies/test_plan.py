@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies import actions, measures, sweep, trunks
+from bert_jax.studies import actions, measures, plan, sweep, trunks
 from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import plan_groups
@@ -134,7 +134,7 @@ def test_trunks_need_a_stable_phase():
 )
 def test_only_a_branch_saves_updates(tmp_path, capsys, begun, config, trunk_trained, saves):
     """A cell that has begun goes on as it began; another cell needs its trunk."""
-    study = make_branching()
+    study = make_branching(evaluations={"validation": Suite("pretrain")})
     short, long = expand(study)
     place = StudyFolder(tmp_path / "w")
     folder = place.cell(long.id)
@@ -147,10 +147,20 @@ def test_only_a_branch_saves_updates(tmp_path, capsys, begun, config, trunk_trai
         place.write_trained(long.id, 40, 1.0, "done")
     elif begun:
         (folder / begun).mkdir(parents=True)
-    flags = actions.Flags(dry_run=True, only=("budget=40 steps",))
-    actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), place.workdir, flags)
-    plan = capsys.readouterr().out
     left = dataclasses.replace(long, trunk=long.trunk if saves else "")
     flops = trunks.count_flops(left, 40)
-    assert (f"takes {flops:.1e} FLOPs" in plan) == (begun != "trained.json")
-    assert ("continue another cell" in plan) == saves
+    place.write_trained(short.id, 20, 1.0, "done")  # its evaluation is left
+    for only in (("budget=40 steps",), ()):
+        flags = actions.Flags(dry_run=True, only=only)
+        actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), place.workdir, flags)
+        told = capsys.readouterr().out
+        assert (f"takes {flops:.1e} FLOPs" in told) == (begun != "trained.json")
+        assert ("continue another cell" in told) == saves
+
+
+def test_hours_are_of_the_workers_that_train():
+    groups = plan_groups(expand(make_study())[:2], "never", 2)
+    trained, left = (group.cells[0] for group in groups)
+    speed = trunks.count_work([left]) / 7200
+    assert "about 2 h" in plan.describe_cost(groups, {trained.id}, 2, speed, 0.0)
+    assert "about 2 h" in plan.describe_cost(groups, set(), 2, speed, 0.0)
