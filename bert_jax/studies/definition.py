@@ -87,7 +87,7 @@ def override_base(study: Study, overrides: Iterable[tuple[str, str]]) -> None:
     changes = list(overrides)
     for knob, _ in changes:
         said = f"config.{knob} is not set by the base: {settled.get(knob)}"
-        need(knob not in settled, said, "leave it out, or edit the study")
+        need(knob not in settled, said, "leave it out, or change what sets it")
     configs.overrides(study.base, changes)
 
 
@@ -106,6 +106,19 @@ def _list_fixed_knobs(study: Study) -> dict[str, str]:
         for path in _list_paths(factor):
             if all(path in dict(point.changes) for point in factor.points):
                 reasons[path] = f"axis {factor.name!r} varies it"
+    return _list_reset_knobs(study, reasons) | reasons
+
+
+def _list_reset_knobs(study: Study, settled: Iterable[str]) -> dict[str, str]:
+    """Return {path: reason} of the knobs that are reset in every cell by a knob of `settled`."""
+    points = [point for factor in study.axes for point in factor.points]
+    empty = [path for point in points for path, value in point.changes if value in (None, "")]
+    reasons = {}
+    for path in settled:
+        resets = () if path in empty else table.find_knob(path).traits.resets  # as in `assign`
+        for name in resets:
+            other = f"{path.rpartition('.')[0]}.{name}".removeprefix(".")
+            reasons[other] = f"every cell sets {path}, which resets it"
     return reasons
 
 

@@ -36,7 +36,7 @@ def make_study(sweep: Sweep) -> Study:
     need(bool(varied), "nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
     names = [one.name for one in varied]
     for length in ("steps", "epochs"):
-        if sweep.budget and length in (*dict(sweep.overrides), *names):
+        if sweep.budget and length in names:
             problem = f"{length} and --{sweep.budget.kind} both say how long a cell trains"
             need(False, problem, "leave one of them out")
     study = Study(

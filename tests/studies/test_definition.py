@@ -25,6 +25,7 @@ from bert_jax.studies.definition import (
     axis,
     expand,
     load_study,
+    override_base,
     variants,
     zipped,
 )
@@ -119,6 +120,18 @@ def test_load_takes_an_argument_and_free_knobs(tmp_path):
     for knob, why in (("pairs", "'arm' varies it"), ("seed", "the study's")):
         with pytest.raises(ConfigError, match=why):
             load_study(str(tmp_path), [(knob, "1")])
+
+
+@pytest.mark.fault(21)
+def test_base_sets_no_knob_that_every_cell_resets():
+    fraction = "optim.warmup_fraction"
+    study = make_study(axes=(axis(fraction, (0.1, 0.2)),), budget=Budget("tokens", 1e6))
+    for knob, by in (("epochs", "steps"), ("optim.warmup_steps", fraction)):
+        with pytest.raises(ConfigError, match=f"every cell sets {by}, which resets it"):
+            override_base(study, [(knob, "2")])
+    study = make_study(axes=(axis(fraction, (None, 0.2), ["steps", "share"]),))
+    override_base(study, [("optim.warmup_steps", "7")])
+    assert {cell.config.optim.warmup_steps for cell in expand(study)} == {7, 200}
 
 
 # --- what is refused ------------------------------------------------------------------------------
