@@ -108,8 +108,8 @@ def read_at_equal(
     """Interpolate the losses of each size at costs that the runs of all its values cover.
 
     For each size there are as many such costs as budgets, spread evenly in the logarithm. Runs are
-    left out if their value and seed lack a budget of the size. A size without a common cost is left
-    out.
+    left out if their value and seed lack a budget of the size. A size is left out if it has no
+    common cost, or if the runs that it keeps determine no parabola.
 
     Returns:
       Interpolated runs, whose budget is the cost, and weights [interpolated, runs]. Each
@@ -125,7 +125,7 @@ def read_at_equal(
         paths = {place: path for place, path in paths.items() if len(path) == len(budgets)}
         low = max((costs[path[0]] for path in paths.values()), default=1.0)
         high = min((costs[path[-1]] for path in paths.values()), default=0.0)
-        if low >= high:
+        if low >= high or not has_parabola([runs[path[0]] for path in paths.values()]):
             continue
         for cost in map(float, np.geomspace(low, high, len(budgets))):
             for (value, seed), path in paths.items():

@@ -186,6 +186,16 @@ def test_read_at_equal_needs_common_costs():
         fit_at_equal(one, [run.budget for run in one])
 
 
+def test_read_at_equal_leaves_out_a_size_with_holes():
+    """At each budget of the size another value is missing, so only two have all budgets."""
+    holes = dict(zip(BUDGETS, VALUES, strict=False))
+    whole = planted(0.01, sizes=SIZES[1:])
+    runs = whole + [run for run in planted(0.01) if run.size == SIZES[0]]
+    runs = [run for run in runs if run.size != SIZES[0] or run.value != holes[run.budget]]
+    found, wanted = (fit_at_equal(some, [run.budget for run in some]) for some in (runs, whole))
+    assert [optimum[:3] for optimum in found.optima] == [optimum[:3] for optimum in wanted.optima]
+
+
 def test_fit_at_equal_intervals_hold_a_fixed_best():
     """In at least 90 of 100 studies: readings share runs, and runs a trunk."""
     held = 0
