@@ -132,7 +132,7 @@ class Runs:
         owed = [name for name in self.config.evals if any(name in run.owed for run in self._runs)]
         left = self.run_evaluations(owed, state, step, only_owed=True)
         for run in self._runs:
-            if run.owed:
+            if run.saved.get("owed"):  # also of evaluations that the config has no more
                 run.save_evaluations(step, [name for name in run.owed if name in left])
         if left:
             self.raise_stopped(step)

@@ -64,6 +64,8 @@ def test_stop_saves_without_evaluations_that_are_due(
     if owed == 1:  # an evaluation that was removed is owed no more
         shutil.copytree(workdir, tmp_path / "removed")
         train.run(configure(base, "validation"), tmp_path / "removed", command=[])
+        saved = tmp_path / "removed" / "checkpoints" / str(step)
+        assert manifest.read_record(saved)["owed"] == []
 
     with monkeypatch.context() as patch:
         fault_points.stop_at(corpus.Evaluator, "__call__", owed, patch.setattr)
