@@ -212,7 +212,7 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     begun: str = ""
     versions: dict[str, str | None] = {}
     git_commit: str | None = None
-    commits: tuple[str, ...] = ()  # of parts that were run at several commits
+    commits: tuple[str, ...] = ()  # all that trained or evaluated cells
     command: tuple[str, ...] = ()
     machine: dict[str, Any] = {}
     config: dict[str, Any]  # of the first cell

@@ -30,7 +30,7 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
-from bert_jax.studies import files, results, trunks
+from bert_jax.studies import files, identity, results, trunks
 from bert_jax.studies.engines import base
 from bert_jax.studies.folder import WORK, StudyFolder
 from bert_jax.studies.spec import Cell
@@ -43,8 +43,6 @@ Train = Callable[..., bool]  # bert_jax.train.train, which a study may not impor
 Act = Callable[[Sequence[Cell]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CHILD = "BERT_JAX_JOINED"  # set in a child process, which trains with other ones
-# With these each run trains by itself: see `groups.find_signature`.
-ALONE = {"checkpoints.patience", "parallel.step"}
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
@@ -208,7 +206,9 @@ class Worker:
             tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
             if tuned:
                 changed = dict(tuned[0].evaluations[name]["changes"])
-                parts = [[cell] for cell in tuned] if ALONE & changed.keys() else [tuned]
+                # With these knobs each run trains by itself: see `groups.find_signature`.
+                alone = set(identity.COUNT) & changed.keys()
+                parts = [[cell] for cell in tuned] if alone else [tuned]
                 for part in parts:
                     self.attempt(part, f"evaluation {name}", functools.partial(self.finetune, name))
                 continue
