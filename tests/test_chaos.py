@@ -38,6 +38,7 @@ def chaos(monkeypatch):
 )
 def test_chaos_sees_a_wrong_end(chaos, code, err, wrong):
     assert chaos.Outcome(code, "", err, 1.0).wrong({0, 4}) == wrong
+    assert chaos.Outcome(130, "", "error: interrupted\n", 1.0).wrong({130}) == ""
     assert "hung" in chaos.Outcome(code, "", err, 1.0, hung=True).wrong({0, 4, 139})
 
 

@@ -37,7 +37,7 @@ MEGABYTES = 128  # of a world on a tmpfs, which holds about 20
 LATER = "what follows"  # a violation that shows in the command after the faults, undisturbed
 WAIT = 240.0  # seconds after which a command hangs
 KILLED, TERMINATED = -signal.SIGKILL, -signal.SIGTERM
-DONE, USAGE, DATA, CHECKPOINT, STOPPED = 0, 2, 3, 4, 75
+DONE, USAGE, DATA, CHECKPOINT, STOPPED, INTERRUPTED = 0, 2, 3, 4, 75, 130
 
 
 @dataclasses.dataclass
@@ -66,7 +66,10 @@ class Outcome:
         if self.code > 1:
             for sign in ("error: ", "hint: "):
                 lines = [line for line in self.err.splitlines() if line.startswith(sign)]
-                if len(lines) != 1:
+                wanted = not (
+                    sign == "hint: " and self.code == INTERRUPTED
+                )  # nothing to go on with
+                if len(lines) != wanted:
                     return f"exit code {self.code} with {len(lines)} lines of {sign.strip()}"
         return ""
 
@@ -219,7 +222,7 @@ def _terminated(draw: Draw) -> tuple[str, str, Outcome]:
     running.wait(moment)
     running.send(number, group=draw.chance.random() < 0.5)
     outcome = running.end()
-    ends = {DONE, -number, *draw.stage.codes, STOPPED if draw.stage.resumable else 130}
+    ends = {DONE, -number, *draw.stage.codes, STOPPED if draw.stage.resumable else INTERRUPTED}
     return f"{number.name} after {moment:.1f} s", outcome.wrong(ends), outcome
 
 
