@@ -26,7 +26,7 @@ from bert_jax.system import disk, jsons, opening
 # .train is text as BabyLM's corpus has it.
 KINDS = {".txt": "txt", ".train": "txt", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 PACKED = (".gz", ".zst")
-READABLE = ".txt, .train, .jsonl, .json, each also .gz or .zst; or .parquet"
+READABLE = f"{', '.join([*KINDS][:-1])}, each also {' or '.join(PACKED)}; or .parquet"
 BLANK = " \t\r\n\v\f"  # a line of these separates documents
 PART = 4 << 20  # characters of a document of a .txt file that are held at once
 ROWS = 64  # rows of a parquet file that are held at once

@@ -16,7 +16,7 @@ the training text and the settings. The list is stored in the folder of the corp
 import contextlib
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -193,9 +193,7 @@ def name_list(settings: knobs.Masking) -> str:
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 
-def load_collocations(
-    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = log_line
-) -> Hashes:
+def load_collocations(prepared: Prepared, settings: knobs.Masking) -> Hashes:
     """Return the hashes of a corpus's collocations; find them if its folder has no file of them."""
     folder = prepared.folder / "collocations"
     file = folder / f"{name_list(settings)}.npz"
@@ -205,18 +203,18 @@ def load_collocations(
             folder.mkdir(exist_ok=True)
             waiting = f"waiting for another process that looks for collocations in {folder}"
             stack.enter_context(
-                folder_locks.wait_for_lock(file.with_suffix(".lock"), lambda: log(waiting))
+                folder_locks.wait_for_lock(file.with_suffix(".lock"), lambda: log_line(waiting))
             )
         if (existing := _read(file)) is not None:
             return existing
-        log(f"looking for collocations in {prepared.folder}")
+        log_line(f"looking for collocations in {prepared.folder}")
         hashes = Search(prepared, settings).run()
-        log(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
+        log_line(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
         try:
             with disk.replace_file(file) as packed:
                 np.savez(packed, hashes=hashes.sorted)
         except (OSError, disk.DiskFull) as error:
-            log(f"warning: the list is not kept, and will be made again: {error}")
+            log_line(f"warning: the list is not kept, and will be made again: {error}")
     return hashes
 
 

@@ -25,7 +25,6 @@ from bert_jax.studies.spec import BUDGET, Axis, Comparison
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
 TICKS = 4
 VALUES = 4  # of an axis at least: a parabola goes through any three
-Lines = Mapping[str, Sequence[Optimum]]  # by the labels of the axes other than the value and budget
 
 
 @dataclasses.dataclass(frozen=True)
