@@ -158,13 +158,13 @@ class Launcher(signals.Handler):
             self._stop("no room")
 
     def _stop(self, name: str) -> None:
-        if self.stopped:
-            logger.info(f"{name} again: stopping without saving")
-        else:
+        said = f"{name} again: stopping without saving"
+        if not self.stopped:
             count = f"{len(self._running)} group{'s' * (len(self._running) != 1)}"
-            logger.info(f"{name}: waiting for {count} to save; once more stops at once")
+            said = f"{name}: waiting for {count} to save; once more stops at once"
         self.stopped = True
         self._engine.stop([worker for _, worker in self._running])
+        logger.info(said)
 
 
 def _name_group(group: Group) -> str:

@@ -5,6 +5,7 @@ with `warning`. A program that uses the package as a library configures the logg
 for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for no progress.
 """
 
+import contextlib
 import logging
 import re
 import sys
@@ -22,13 +23,14 @@ class StandardError(logging.Handler):
     """A handler that writes to the current `sys.stderr`, above a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line; an error of the stream is raised, as by `print`."""
+        """Write one line; an error of the stream ends no run, as its reader may end earlier."""
         text = PREFIXES.get(record.levelno, "") + show_controls(self.format(record))
         bars = sys.modules.get("tqdm") if sys.stderr.isatty() else None
-        if bars is not None:
-            bars.tqdm.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            if bars is not None:
+                bars.tqdm.write(text, file=sys.stderr)
+            else:
+                print(text, file=sys.stderr, flush=True)
 
 
 def log_line(text: str) -> None:

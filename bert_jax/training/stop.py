@@ -117,7 +117,7 @@ class StopFlag(signals.Handler):
             _print(f"second {name}: stopping without saving")
             for stream in (sys.stdout, sys.stderr):
                 # RuntimeError: the handler interrupted a write to this very stream.
-                with contextlib.suppress(RuntimeError):
+                with contextlib.suppress(RuntimeError, OSError):
                     stream.flush()
             os._exit(Stopped.code)
         if not (self._in_loop or self._interrupts or self._distributed):
@@ -132,5 +132,9 @@ class StopFlag(signals.Handler):
 
 
 def _print(text: str) -> None:
-    """Write to standard error without its buffer, because the handler may interrupt a print."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())
+    """Write to standard error without its buffer, because the handler may interrupt a print.
+
+    Ctrl-C ends `tee` first, and then nobody reads: that must not keep a run from saving.
+    """
+    with contextlib.suppress(OSError):
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

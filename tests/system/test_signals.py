@@ -14,14 +14,16 @@ from tests import clusters
 
 WAIT = """
 import sys, time
+from bert_jax.system import log
 from bert_jax.training.stop import StopFlag
 with StopFlag() as flag:
     flag.should_stop()  # from here on a signal asks for a stop, and no longer interrupts
     print("ready", flush=True)
     while not flag.should_stop():
         time.sleep(0.01)
+    log.log_line("saving")
+    print("stopping", flush=True)
     print("buffered", end="")
-    print("stopping", file=sys.stderr, flush=True)
     time.sleep(60)
 """
 SEVERAL = """
@@ -73,21 +75,23 @@ def test_signal_interrupts_before_there_is_a_step():
 
 
 @pytest.mark.fault(2)
-def test_same_signal_again_exits_at_once():
-    child = start(WAIT)
-    assert child.stdout.readline() == "ready\n"
-    child.send_signal(signal.SIGTERM)
-    while child.stderr.readline() != "stopping\n":
+@pytest.mark.parametrize("reader_ended", [False, True])  # as `tee` does at Ctrl-C
+def test_same_signal_again_exits_at_once(reader_ended):
+    with start(WAIT) as child:
+        assert child.stdout.readline() == "ready\n"
+        if reader_ended:
+            child.stderr.close()
+        child.send_signal(signal.SIGTERM)
+        assert child.stdout.readline() == "stopping\n"
+        for same in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):  # say nothing new
+            child.send_signal(same)
+        time.sleep(signals.SAME)
         assert child.poll() is None
-    for same in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):  # say nothing new
-        child.send_signal(same)
-    time.sleep(signals.SAME)
-    assert child.poll() is None
-    child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=10)
-    assert child.returncode == 75
-    assert out == "buffered"
-    assert err.count("stopping without saving") == 1
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=10) == 75
+        assert child.stdout.read() == "buffered"
+        if not reader_ended:
+            assert child.stderr.read().count("stopping without saving") == 1
 
 
 @pytest.mark.fault(2, 3)
