@@ -20,7 +20,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,8 +41,6 @@ WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
 NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
 TAIL = 20_000  # bytes at the end of metrics.jsonl that certainly hold its last line
-# What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
-DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -228,12 +225,13 @@ class StudyFolder:
         path = self.arrays_path(cell.id, name)
         if not self.read_result(cell, name) or not path.exists():
             return {}
-        try:
-            with opening.open_regular(path, DataError) as stream, np.load(stream) as arrays:
-                return {key: arrays[key] for key in arrays.files}
-        except DAMAGE as error:
-            hint = "delete it and its .json"
-            raise DataError(f"{path} holds no arrays of numbers: {error}", hint) from error
+        with opening.open_regular(path, DataError) as stream:
+            try:
+                with np.load(stream) as arrays:
+                    return {key: arrays[key] for key in arrays.files}
+            except Exception as error:  # there are a dozen kinds, by the place of the damage
+                hint = "delete it and its .json"
+                raise DataError(f"{path} holds no arrays of numbers: {error}", hint) from error
 
     def list_missing(self, cell: Cell) -> list[str]:
         """List the evaluations of a cell that have no result yet."""

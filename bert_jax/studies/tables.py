@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, UserError
 from bert_jax.studies.cell_result import SPENT, History, Result
-from bert_jax.studies.folder import DAMAGE, State, hash_evaluation
+from bert_jax.studies.folder import State, hash_evaluation
 from bert_jax.studies.spec import Cell
 from bert_jax.system import disk, jsons, opening
 
@@ -154,6 +154,8 @@ def _naming_damage(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     """Turn errors from reading a damaged table into a DataError that names the table."""
     try:
         yield
+    except UserError:  # it names the file already
+        raise
     except kinds as error:
         raise DataError(f"{path}: {type(error).__name__}: {error}", RESTORE) from error
 
@@ -166,7 +168,7 @@ class Examples:
         self._arrays: Mapping[str, np.ndarray] = {}
         self._names: dict[str, list[str]] = defaultdict(list)  # by CELL/EVALUATION
         if os.path.lexists(self._path):
-            with _naming_damage(self._path, *DAMAGE):
+            with _naming_damage(self._path, Exception):
                 packed = opening.read_file(self._path, DataError, MOST, RESTORE)
                 self._arrays = np.load(io.BytesIO(packed))
                 for name in [*self._arrays]:
@@ -177,11 +179,11 @@ class Examples:
 
         The result is {"METRIC.sum": array, "METRIC.count": array, …}.
         """
-        with _naming_damage(self._path, *DAMAGE):
+        with _naming_damage(self._path, Exception):
             names = self._names.get(f"{cell}/{evaluation}", [])
             return {name.split("/", 2)[2]: self._arrays[name] for name in names}
 
     def read_all(self) -> Arrays:
         """Return all arrays, as {"CELL/EVALUATION/METRIC.sum": array, …}."""
-        with _naming_damage(self._path, *DAMAGE):
+        with _naming_damage(self._path, Exception):
             return {name: self._arrays[name] for name in [*self._arrays]}
