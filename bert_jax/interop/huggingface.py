@@ -4,6 +4,7 @@ A model is converted to a config, parameters, and the path of a tokenizer, which
 too. Only JSON, vocabularies and tensors are read. No code and no pickle is ever run.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -21,6 +22,7 @@ from bert_jax.errors import CheckpointError, ConfigError, first_line, suggest_pa
 from bert_jax.interop import config_json, families, parameter_names, sentence, tensor_files, tf1
 from bert_jax.interop.parameter_names import BELONG, Names, Shape, find_theirs, list_names
 from bert_jax.objectives import network
+from bert_jax.system import disk
 
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
@@ -57,13 +59,18 @@ def fetch_model(name: str) -> Path | None:
     if match[2] and (Path(name).parent.exists() or name.startswith("runs/")):  # a mistyped path
         return None
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository = match[1] or match[2]
+    fetch = functools.partial(
+        huggingface_hub.snapshot_download, repository, allow_patterns=list(HUB_FILES)
+    )
     try:
-        return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(HUB_FILES)))
-    # ValueError: the hub allows no such name.
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        return Path(fetch())
+    except Exception as error:  # of whichever HTTP client the library has
+        if disk.is_full(error):
+            raise disk.make_full_error(huggingface_hub.constants.HF_HUB_CACHE) from error
+        with contextlib.suppress(Exception):  # the library looks there after some errors only
+            return Path(fetch(local_files_only=True))
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: "
             f"{first_line(error)}",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import huggingface_hub
 import numpy as np
@@ -96,17 +97,24 @@ def test_hub_is_asked_for_the_files_that_are_read(monkeypatch, plain):
         asked[name] = allow_patterns
         return str(GOLDEN / "pretraining")
 
-    def fail(name, allow_patterns):
-        raise LocalEntryNotFoundError("no route\nto the host")
+    def refuse(name, allow_patterns, local_files_only=False):
+        if not local_files_only:
+            raise EOFError("of an HTTP client")
+        return download(name, allow_patterns)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     for name in ("org/model", "hf:model"):
         check_same(read_parameters(name), plain)
     assert set(asked) == {"org/model", "model"}
     assert not any("bin" in pattern or pattern.endswith(".py") for pattern in asked["model"])
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    error = refused(4, "predict", "nsp", "--model=org/model")
-    assert "the hub's org/model cannot be fetched: no route" in error
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    check_same(read_parameters("org/model"), plain)  # of the cache
+    for error, said in (
+        (LocalEntryNotFoundError("no route\nto the host"), "the hub's org/model cannot be fetched"),
+        (OSError(28, "No space left on device"), "disk full"),
+    ):
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
+        assert said in refused(4, "predict", "nsp", "--model=org/model")
 
 
 # --- hostile --------------------------------------------------------------------------------------
