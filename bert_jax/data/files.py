@@ -182,7 +182,10 @@ def parse_rows(
 
 
 def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, with all columns or with `column` only."""
+    """Yield the rows of a parquet file, with all columns or with `column` only.
+
+    The texts of `column` are bytes, which may be no UTF-8.
+    """
     import pyarrow.parquet  # 200 MB of address space, which other files do not need
 
     try:
@@ -191,10 +194,23 @@ def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
             if column and column not in names:
                 hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
                 raise DataError(f"{path} has no column {column!r}", hint)
+            first = 1
             for batch in file.iter_batches(ROWS, columns=[column] if column else None):
-                yield from batch.to_pylist()
+                if column and pyarrow.types.is_string(batch.column(0).type):
+                    batch = batch.cast(pyarrow.schema([(column, pyarrow.binary())]))
+                where = f"{path}, rows {first} to {first + batch.num_rows - 1}"
+                yield from _list_rows(batch, where)
+                first += batch.num_rows
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is a damaged parquet file: {error}", DAMAGED) from error
+
+
+def _list_rows(batch: Any, where: str) -> list[dict[str, Any]]:
+    """Convert a batch of a parquet file to rows."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: a text is no UTF-8", "repair or remove the row") from error
 
 
 def convert_text(value: Any, field: str, where: str, names: str = "") -> str:

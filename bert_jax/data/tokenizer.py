@@ -260,7 +260,9 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
         return tokenizer
     except UserError:
         raise
-    except Exception as error:  # the library raises Exception itself, whatever the file's fault
+    except BaseException as error:  # the library raises Exception itself, and its Rust a panic
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
         raise DataError(f"{file}: the tokenizers library refuses it: {error}", CUT) from error
 
 

@@ -1,7 +1,10 @@
 """Small texts on disk, the config that prepares them, and what was made of them."""
 
+import io
 import random
 from pathlib import Path
+
+import pyarrow.parquet
 
 from bert_jax.config import knobs
 from bert_jax.data import prepare
@@ -35,6 +38,15 @@ def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def make_parquet(*texts: bytes) -> bytes:
+    """The bytes of a parquet file with the column `text`, whose texts need not be UTF-8."""
+    buffers = pyarrow.array(texts, pyarrow.binary()).buffers()
+    column = pyarrow.Array.from_buffers(pyarrow.string(), len(texts), buffers)
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), file)
+    return file.getvalue()
 
 
 def configure(folder: Path, vocab_size: int = 150, vocabulary: str = "", **options) -> knobs.Config:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bert_jax.config.knobs import LINE, Task
 from bert_jax.data.rows import TableRow, read_rows
 from bert_jax.errors import DataError
-from tests.data.small import write
+from tests.data.small import make_parquet, write
 
 
 def read(path: Path | str, split: str = "train", **task) -> list[TableRow]:
@@ -132,6 +132,7 @@ REFUSED = [  # name, content, place and message
     ("a.json", '{"data": ', ":1: not JSON"),
     ("a.json", '{"data": 1, "data": 2}', ": key 'data' stands twice"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
+    ("a.parquet", make_parquet(b"one", b"caf\xe9"), ", rows 1 to 2: a text is no UTF-8"),
 ]
 
 

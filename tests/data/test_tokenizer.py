@@ -16,7 +16,7 @@ from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encode, encoding, engines, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 KINDS = ("roberta", "modernbert")
@@ -153,6 +153,10 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     assert words[0].tolist() == [i for ids in found.encode_batch(["the an", "an"]) for i in ids]
     found.save(tmp_path / "saved")
     assert tokenizer.load_tokenizer(tmp_path / "saved").hash == found.hash
+    state = json.loads(engine.to_str()) | {"pre_tokenizer": {"type": "FixedLength", "length": 0}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(DataError, match="library refuses it: chunk size"):  # a panic of its Rust
+        tokenizer.load_tokenizer(tmp_path)
 
 
 # --- byte-level BPE -------------------------------------------------------------------------------
