@@ -141,12 +141,15 @@ def _read_histories(path: Path) -> dict[str, History]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file; [] if there is no file."""
+    """Read the rows of a CSV file with a column `cell`; [] if there is no file."""
     if not os.path.lexists(path):
         return []
     text = opening.read_file(path, DataError, jsons.LIMIT, RESTORE)
     with _naming_damage(path, UnicodeDecodeError, csv.Error):
-        return [*csv.DictReader(io.StringIO(text.decode("utf-8")), restval="")]
+        rows = [*csv.DictReader(io.StringIO(text.decode("utf-8-sig")), restval="")]
+    if rows and "cell" not in rows[0]:
+        raise DataError(f"{path}: its first line names no column 'cell'", RESTORE)
+    return rows
 
 
 @contextlib.contextmanager

@@ -70,6 +70,8 @@ def test_tables_have_examples_and_repeat_their_bytes(place, kept):
     results.read_results(place)
     for name in NAMES:
         assert (place.workdir / name).read_bytes() == (kept.workdir / name).read_bytes()
+    kept.csv.write_bytes(b"\xef\xbb\xbf" + kept.csv.read_bytes())  # Excel's "CSV UTF-8"
+    assert all(tables.is_finished(result) for result in results.read_results(kept))
 
 
 @pytest.mark.slow
@@ -104,6 +106,7 @@ def test_cell_whose_folder_is_gone_waits(place):
     ("name", "content"),
     [
         ("results.csv", b"cell\n\xff"),
+        ("results.csv", b"<<<<<<< HEAD\ncell,state\n"),
         ("curves.csv", b"cell,step,metric,value\nCELL,one,eval/mlm_loss,2\n"),
         ("examples.npz", b"\x80\x04N."),  # a pickle
     ],
