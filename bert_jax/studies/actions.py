@@ -305,10 +305,10 @@ def _describe_origin(flags: Flags, before: StudyRecord | None, *, trains: bool) 
     }
 
 
-def _write_report(place: StudyFolder) -> str:
+def _write_report(place: StudyFolder) -> str | None:
     """Write the report of the study's present state and return its answer.
 
-    If this fails, the study goes on, except when the disk is full.
+    If this fails, the result is None, except when the disk is full.
     """
     try:
         from bert_jax.studies.report import build
@@ -318,11 +318,11 @@ def _write_report(place: StudyFolder) -> str:
         if disk.is_full(error):
             raise disk.make_full_error(place.workdir, what="the report") from error
         logger.warning(f"no report: {type(error).__name__}: {error}")
-        return ""
+        return None
 
 
-def _print_answer(place: StudyFolder, stopped: bool, answer: str) -> None:
-    """Print the answer and the report's path; raise if cells failed or are unfinished."""
+def _print_answer(place: StudyFolder, stopped: bool, answer: str | None) -> None:
+    """Print the answer and the report's path; raise if cells or the report are not finished."""
     now = progress.read_progress(place)
     left = now.unfinished
     failed = [cell for cell in left if cell.state.error]
@@ -339,6 +339,9 @@ def _print_answer(place: StudyFolder, stopped: bool, answer: str) -> None:
             "all; the same command tries again",
         )
     logger.info(now.format_line())
+    if answer is None:
+        problem = f"all cells are finished, and {place.report} could not be written"
+        raise IncompleteError(problem, "`bert-jax study report` shows why")
     print(*filter(None, [answer, str(place.report)]), sep="\n")
 
 

@@ -215,6 +215,12 @@ def test_launch_ends_where_a_cell_cannot_be_written(bench):
         bench.run()
 
 
+def test_launch_without_a_report_is_not_done(bench, monkeypatch):
+    monkeypatch.setattr(actions, "_write_report", lambda place: None)
+    with pytest.raises(IncompleteError, match=r"report.html could not be written"):
+        bench.run()
+
+
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("where", ["worker", "launcher"])
 def test_full_disk_stops_a_launch(bench, monkeypatch, where):
