@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.studies import tables
-from bert_jax.studies.report import power
+from bert_jax.studies.report import power, wording
 from tests.pages import check_lines
 from tests.studies.views import LOSS, NULL, TRUE
 from tests.study_workdir import OWN_DEVIATION
@@ -67,3 +67,13 @@ def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
         gone.write_bytes(damaged)
         lines += power.describe_power([NULL], SIZES, [gone])
     check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)
+
+
+def test_file_names_of_figures_differ():
+    families = ("10", "10 %", "<64", ">64", "x" * 300, "x" * 301)
+    names = {wording.name_file("size", family) for family in families}
+    assert len(names) == len(families)
+    assert max(map(len, names)) < 200
+    assert (
+        wording.name_file("size", "2x128, budget 12,000 tokens") == "size_2x128_budget12_000tokens"
+    )

@@ -1,10 +1,14 @@
 """Format numbers and names for a report: means, differences, intervals and large amounts."""
 
+import hashlib
 import math
+import re
 
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
 from bert_jax.reporting.metric_names import find_title, find_unit
 from bert_jax.studies.report.intervals import Summary
+
+LONGEST = 150  # bytes of a figure's name without its hash; file systems take 255 bytes
 
 
 def format_number(
@@ -82,6 +86,14 @@ def name_measure(metric: str) -> str:
 
 
 def name_file(*names: str) -> str:
-    """Make the file name of a figure from the names of what the figure shows."""
-    text = "_".join(filter(None, names)).replace(" ", "").replace("/", "_").replace("%", "")
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
+    """Make the file name of a figure from the names of what the figure shows.
+
+    If other characters than blanks, commas and slashes are replaced, or if the name would be long,
+    it ends with a short hash, because other names may be replaced by the same.
+    """
+    text = "_".join(filter(None, names))
+    name = re.sub(r"[^\w.-]", "_", text.replace(" ", "").replace("%", ""))
+    if re.search(r"[^\w .,/-]", text) or len(name.encode()) > LONGEST:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        name = f"{name.encode()[:LONGEST].decode(errors='ignore')}_{digest}"
+    return name
