@@ -70,10 +70,14 @@ def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
         if close := re.search(r'Did you mean "(\w+)"', str(error)):
             hint = f"did you mean {close[1]!r}?"
     elif isinstance(error, SyntaxError):
-        place, hint = f"{path}:{error.lineno}", "repair that line"
         said = f"{type(error).__name__}: {error.msg}"
         if error.text:
             said += f": {error.text.strip()}"
+        source = error.filename or ""
+        if Path(source).is_file():  # and not the text of an eval
+            if source == str(file):
+                source = path
+            place, hint = f"{source}:{error.lineno}", "repair that line"
     return ConfigError(f"{place}: {said}", hint)
 
 
