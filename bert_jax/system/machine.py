@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from bert_jax.system import allocator
+from bert_jax.system import allocator, extras
 
 # Packages whose versions stand in the records of a run and of a study.
 RECORDED = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
@@ -88,11 +88,13 @@ def count_memory() -> int:
 
 def git_commit() -> str:
     """Return the commit of the code, with a plus if files are modified; "" outside a checkout."""
+    if not (extras.CHECKOUT / "pyproject.toml").is_file():
+        return ""  # or an installed copy would tell of a repository that it lies in
     command = ["git", "-C", str(Path(__file__).parent), "describe"]
     command += ["--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
+    except (OSError, subprocess.SubprocessError):  # no git
         return ""
     return done.stdout.strip()
 

@@ -5,7 +5,7 @@ import pytest
 
 from bert_jax.config import knobs
 from bert_jax.data import corpus
-from bert_jax.system import machine
+from bert_jax.system import extras, machine
 
 
 @pytest.mark.parametrize("value", ["", "~/somewhere", "/tmp/elsewhere"])
@@ -17,6 +17,11 @@ def test_cache_folder_is_where_prepare_puts_things(monkeypatch, value):
 def test_versions_of_absent_packages_are_none():
     found = machine.list_versions(("numpy", "no-such-package"))
     assert found == {"numpy": np.__version__, "no-such-package": None}
+
+
+def test_git_commit_is_that_of_a_checkout_only(monkeypatch, tmp_path):
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # of a wheel, in whatever repository
+    assert machine.git_commit() == ""
 
 
 def test_memory_is_cut_at_the_limit_of_a_container(monkeypatch, tmp_path):
