@@ -153,7 +153,9 @@ def find_knob(path: str) -> Knob:
     knob = pick_field(Config, first, "config")
     if first not in list_sections() or path in ENTRIES:
         if rest:
-            raise ConfigError(f"config.{first} has no knob {rest[0]!r}: it is a value")
+            raise ConfigError(
+                f"config.{first} has no knob {rest[0]!r}: it is a value", f"--config.{first}=VALUE"
+            )
         return knob
     place = f"config.{first}"
     if first in ENTRIES and rest:
@@ -164,7 +166,8 @@ def find_knob(path: str) -> Knob:
         raise ConfigError(f"{place} is a section, not a value", f"set one of: {fields}")
     knob = pick_field(section, rest[0], place)
     if rest[1:] and knob.type is not dict:
-        raise ConfigError(f"{place}.{rest[0]} has no knob {rest[1]!r}: it is a value")
+        place += f".{rest[0]}"
+        raise ConfigError(f"{place} has no knob {rest[1]!r}: it is a value", f"--{place}=VALUE")
     return knob
 
 
