@@ -326,7 +326,7 @@ class _Reader:
         value = self._read_value(row, "label", self.task.label)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             shown = f"label {repr(value)[:80]} of column {self.task.label!r}"

@@ -7,7 +7,6 @@ chart shows the loss by masking rate with a line for each model. Every other num
 table.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw_svg
+from bert_jax.system import jsons
 from bert_jax.system.durations import format_duration
 
 TONES = ("c1", "c2", "c3", "c4", "c5", "q0", "q4", "q6", "q8", "q9")  # of runs, in turn
@@ -113,13 +113,7 @@ def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
     hint = "give a file that `bert-jax evaluate --output=FILE.json` wrote"
     scores: dict[Path, Scores] = {}
     for file in files:
-        try:
-            found = json.loads(file.read_bytes())
-        except ValueError as error:
-            raise DataError(f"{file}: not JSON: {error}", hint) from error
-        whole = isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())
-        if not whole:
-            raise DataError(f"{file}: not the scores of suites", hint)
+        found = jsons.read(file, DataError, dict[str, dict[str, Any]], hint)
         model = file.parent if file.match(FILES) else file.with_suffix("")
         known = scores.setdefault(model, {})
         for suite in found:
@@ -132,7 +126,7 @@ def _flatten_scores(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from _flatten_scores(value, f"{at}{key}/")
-        elif isinstance(value, int | float) and math.isfinite(value):
+        elif jsons.is_finite(value):
             yield f"{at}{key}", value
 
 

@@ -1,7 +1,6 @@
 """What a run has written, read for its pages: config, metrics by step, and saved checkpoints."""
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from bert_jax.checkpoints import manifest
 from bert_jax.errors import MissingError
 from bert_jax.reporting import metric_names, records
-from bert_jax.system import folder_locks
+from bert_jax.system import folder_locks, jsons
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 Kept = Sequence[tuple[int, float | None]]  # steps and their metrics, the one that is served first
@@ -176,7 +175,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; return {} if the file is missing or incomplete."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -198,7 +197,7 @@ def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Cur
                 name = f"train/{key.removeprefix(f'train/{objective}_')}"
             if "/" not in name or (name != key and name in row):
                 continue
-            if isinstance(value, int | float) and math.isfinite(value):
+            if jsons.is_finite(value):
                 hundreds = objective == "span" and name.endswith(("exact", "f1"))
                 curves[name].append((row["step"], value / 100 if hundreds else value))
     return dict(curves)

@@ -13,6 +13,7 @@ from bert_jax.studies import files, tables
 from bert_jax.studies.cell_result import SPENT, History, Result, make_clock
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
+from bert_jax.system import jsons
 
 LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 
@@ -135,7 +136,7 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
         row[name] = json.dumps(found, sort_keys=True) if found else ""
     for name, result in made.items():
         for key, value in result.metrics.items():
-            if _is_finite(value):
+            if jsons.is_finite(value):
                 row[f"{name}/{key}"] = float(value)
     return row
 
@@ -210,9 +211,9 @@ def _list_points(
     for row in lines:
         for key, value in row.items():
             kind, _, name = key.partition("/")
-            if kind == "eval" and is_result(name) and _is_finite(value):
+            if kind == "eval" and is_result(name) and jsons.is_finite(value):
                 curves[key][row["step"]] = value
-            elif kind == "train" and name in LEDGER and _is_finite(value):
+            elif kind == "train" and name in LEDGER and jsons.is_finite(value):
                 ledger[key].append(value)
     for key, curve in curves.items():
         for step, value in sorted(curve.items()):
@@ -220,7 +221,3 @@ def _list_points(
     for key, values in ledger.items():
         mean = math.fsum(values) / len(values)
         yield {"cell": cell, "step": last, "metric": key, "value": mean}
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -176,7 +176,7 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
         for where, row in itertools.islice(read_objects(file, ()), limit or None):
             try:
                 items.append(TASKS[name].read(where, row, file.stem))
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
                 problem = f"{where}: no row of BabyLM's {name}: {error!r}"
                 raise DataError(problem, reading.AGAIN) from error
             if len(items[-1].choice.options) < 2:

@@ -1,6 +1,7 @@
 """Read JSON as a type, by msgspec; errors describe the fault in one line."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,6 +69,14 @@ def fit(value: Any, kind: type[T]) -> T:
         raise Malformed(str(error)) from error
 
 
+def is_finite(value: Any) -> bool:
+    """Tell whether a value is a number that a float can hold, and not NaN or infinite."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
+
+
 def show(value: Any) -> str:
     """Write a value of a user's file for a message: one short line, without control characters."""
     if isinstance(value, (dict, list)):
@@ -77,9 +86,9 @@ def show(value: Any) -> str:
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    items = dict(pairs)
-    if len(items) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise Malformed(f"key {show(repeated)} stands twice in an object")
+    items: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in items:
+            raise Malformed(f"key {show(name)} stands twice in an object")
+        items[name] = value
     return items

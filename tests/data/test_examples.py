@@ -181,6 +181,7 @@ REFUSED = [  # kind, content, line, message; more are in tests/net/transcripts/t
     ("classify", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
     ("classify", f"text\tlabel\n{'w' * (TEXT + 1)}\t1\n", 2, "has 1,000,001 characters, more than"),
     ("regress", '{"text": "a", "label": true}', 1, "label True"),
+    ("regress", '{"text": "a", "label": 1' + 400 * "0" + "}", 1, "is not a finite number"),
     ("tag", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
     ("tag", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),
     ("choice", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),

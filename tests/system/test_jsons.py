@@ -1,6 +1,7 @@
 """JSON that is not as it should be is told in one line, with its file."""
 
 import json
+import math
 
 import msgspec
 import pytest
@@ -48,6 +49,11 @@ def test_parse_gives_the_type_and_ignores_further_keys():
     text = '\ufeff{"a": {"b": 1, "more": 2}, "c": null, "d": []}'
     assert jsons.parse(text.encode(), Outer) == Outer(Inner(1))
     assert jsons.parse(text.encode()) == json.loads(text.removeprefix("\ufeff"))
+
+
+def test_is_finite_takes_any_value():
+    numbers = (1, 2.5, 10**400, math.inf, math.nan, "1", None)
+    assert [*map(jsons.is_finite, numbers)] == [True, True, *[False] * 5]
 
 
 def test_show_is_short_and_moves_no_cursor():
