@@ -6,6 +6,7 @@ where a process is killed.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -129,6 +130,7 @@ def _kill(words: list[str]) -> bool:
 def main() -> None:
     """Kill and run the commands of standard input, and write how those end that were run."""
     kill, commands = json.load(sys.stdin)
+    gc.set_threshold(50_000, 20, 50)  # as conftest.py does
     for name in HEAVY if kill else ():  # once for all processes
         importlib.import_module(name)
     for words in kill:
