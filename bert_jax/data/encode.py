@@ -1,7 +1,7 @@
 """The two passes over a text, which worker processes run: texts to sentences, sentences to ids.
 
 Texts are written in parts of some megabytes, so that even a single file keeps all workers busy. A
-part is NAME.zst, with one sentence a line, and NAME.npy, with one RECORD for each text. A sentence
+part is NAME.txt, with one sentence a line, and NAME.npy, with one RECORD for each text. A sentence
 keeps the blank that it begins with: see `split_sentences`.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
 from bert_jax.config import knobs
 from bert_jax.data import audit
@@ -75,8 +74,7 @@ def read_records(folder: Path, name: str) -> np.ndarray:
 
 def read_sentences(folder: Path, name: str) -> list[str]:
     """Return the sentences of a part."""
-    text = zstandard.decompress((folder / f"{name}.zst").read_bytes()).decode()
-    return text.split("\n")[:-1]
+    return (folder / f"{name}.txt").read_bytes().decode().split("\n")[:-1]
 
 
 def _group_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
@@ -124,8 +122,7 @@ def _write_part(
         record["starts"] = text.starts
     with disk.replace_file(folder / f"{name}.npy") as file:
         np.save(file, records)
-    content = "\n".join([*written, ""]).encode()
-    disk.write(folder / f"{name}.zst", zstandard.compress(content, level=1))
+    disk.write(folder / f"{name}.txt", "\n".join([*written, ""]).encode())
 
 
 # --- sentences to ids -----------------------------------------------------------------------------
