@@ -30,28 +30,18 @@ MODERNBERT |= {
 ELECTRA = SHARED | SIZES | {"embedding_size": 6, "hidden_act": "relu"}
 NEOBERT = SHARED | {"vocab_size": 20, "intermediate_size": 14, "max_length": 16, "norm_eps": 1e-5}
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+REGRESSION = {"num_labels": 1, "problem_type": "regression"}
 TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}
-HEADS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> end of the class's name, config
-    "model": ("Model", {}),
-    "masked_lm": ("ForMaskedLM", {}),
-    "causal_lm": ("ForCausalLM", {"is_decoder": True}),
-    "sequence_classification": ("ForSequenceClassification", TAGS),
-    "regression": ("ForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
-    "token_classification": ("ForTokenClassification", TAGS),
-    "question_answering": ("ForQuestionAnswering", {}),
-    "multiple_choice": ("ForMultipleChoice", {}),
-    "pretraining": ("ForPreTraining", {}),
-}
-OURS = {  # name -> our head
-    "model": "",
-    "masked_lm": "mlm",
-    "causal_lm": "causal_lm",
-    "sequence_classification": "classify",
-    "regression": "regress",
-    "token_classification": "tag",
-    "question_answering": "span",
-    "multiple_choice": "choice",
-    "pretraining": "replaced",
+HEADS: dict[str, tuple[str, dict[str, Any], str]] = {  # name -> end of the class, config, our head
+    "model": ("Model", {}, ""),
+    "masked_lm": ("ForMaskedLM", {}, "mlm"),
+    "causal_lm": ("ForCausalLM", {"is_decoder": True}, "causal_lm"),
+    "sequence_classification": ("ForSequenceClassification", TAGS, "classify"),
+    "regression": ("ForSequenceClassification", REGRESSION, "regress"),
+    "token_classification": ("ForTokenClassification", TAGS, "tag"),
+    "question_answering": ("ForQuestionAnswering", {}, "span"),
+    "multiple_choice": ("ForMultipleChoice", {}, "choice"),
+    "pretraining": ("ForPreTraining", {}, "replaced"),
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {  # model_type -> classes, config, padding
     "roberta": ("Roberta", ROBERTA, 1),

@@ -16,18 +16,6 @@ from tests.variants import Tensors
 
 GOLDEN = Path(__file__).parent / "golden" / "gpt_bert.npz"
 LAYERS, WIDTH, HEADS, MLP, VOCAB, LENGTH, BUCKETS = 3, 8, 2, 12, 20, 14, 8
-AUTHORS = {  # their names
-    "num_hidden_layers": LAYERS,
-    "hidden_size": WIDTH,
-    "num_attention_heads": HEADS,
-    "intermediate_size": MLP,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": LENGTH,
-    "position_bucket_size": BUCKETS,
-    "layer_norm_eps": 1e-5,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
 MASKED = 2  # rows of the batch; the others are causal
 SHARE = 0.25  # of the loss, that is causal
 
@@ -64,25 +52,6 @@ def batch() -> dict[str, np.ndarray]:
     for row in range(MASKED):
         b["inputs"][row, b["predict_positions"][row]] = 2  # [MASK]
     return b
-
-
-def hidden_pairs(b: dict[str, np.ndarray]) -> np.ndarray:
-    """Return which tokens do not attend to which, bool [B, L, L], as their code takes it."""
-    ids, columns = b["segment_ids"], np.arange(LENGTH)
-    same = (ids[:, :, None] == ids[:, None]) & (ids > 0)[:, :, None]
-    ahead = columns[None, :] > columns[:, None]
-    return ~(same & ~(b["causal"][:, :, None] & ahead))
-
-
-def labels(b: dict[str, np.ndarray]) -> np.ndarray:
-    """Return what each place predicts [B, L], as their code takes it: the next token, or -100."""
-    found = np.full_like(b["tokens"], -100)
-    inside = (b["segment_ids"][:, 1:] == b["segment_ids"][:, :-1]) & b["causal"][:, 1:]
-    found[:, :-1][inside] = b["tokens"][:, 1:][inside]
-    for row in range(MASKED):
-        places = b["predict_positions"][row]
-        found[row, places - 1] = b["tokens"][row, places]
-    return found
 
 
 def tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -19,7 +19,6 @@ from bert_jax.interop import huggingface, parameter_names, runs
 from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.objectives import network
 from tests import families
-from tests.families import OURS
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {  # folder -> our head, their output
@@ -42,8 +41,7 @@ def close(ours, theirs, what: str) -> None:
     """To 1e-5, or to 1e-5 of the largest reference value where that is above 1: float32 keeps seven
     digits of it.
     """
-    assert np.shape(ours) == theirs.shape, what
-    worst = np.abs(np.asarray(ours) - theirs).max() / max(1.0, np.abs(theirs).max())
+    worst = distance(ours, theirs, max(1.0, np.abs(theirs).max()))
     assert worst <= 1e-5, f"{what}: {worst:.1e}"
 
 
@@ -201,7 +199,7 @@ def compute_outputs(
 ) -> tuple[Any, dict]:
     """Gradients of the weighted sum of all outputs, and the outputs by transformers' names."""
     cfg = found.config.model
-    golden, ours = families.outputs(family, head), OURS[head]
+    golden, ours = families.outputs(family, head), families.HEADS[head][2]
     mask = families.batch(family, head)["attention_mask"]
     net = network.Network(cfg, 20, ((ours, 3),) if ours else ())
     pool = "pooler" in found.params["encoder"]

@@ -32,6 +32,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests import gpt_bert
 
+AUTHORS = {  # their names of sizes
+    "num_hidden_layers": gpt_bert.LAYERS,
+    "hidden_size": gpt_bert.WIDTH,
+    "num_attention_heads": gpt_bert.HEADS,
+    "intermediate_size": gpt_bert.MLP,
+    "vocab_size": gpt_bert.VOCAB,
+    "max_position_embeddings": gpt_bert.LENGTH,
+    "position_bucket_size": gpt_bert.BUCKETS,
+    "layer_norm_eps": 1e-5,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+
 
 def main() -> None:
     """Run the authors' code once and write what it returns."""
@@ -41,7 +54,7 @@ def main() -> None:
     parser.add_argument("--code", required=True, help="their pretraining/model_extra.py")
     code = load(parser.parse_args().code)
     torch.manual_seed(0)
-    model = code.Bert(types.SimpleNamespace(**gpt_bert.AUTHORS)).eval()
+    model = code.Bert(types.SimpleNamespace(**AUTHORS)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.tensor(gpt_bert.tensor(name, tuple(parameter.shape))))
@@ -61,16 +74,16 @@ def load(path: str) -> Any:
 def compute(model: Any) -> dict[str, np.ndarray]:
     """Return outputs, loss and gradients; their arrays begin with the places, ours with rows."""
     b = gpt_bert.batch()
-    ids, targets = (torch.tensor(x.T.astype(np.int64)) for x in (b["inputs"], gpt_bert.labels(b)))
-    hidden_pairs = torch.tensor(gpt_bert.hidden_pairs(b))
+    ids, targets = (torch.tensor(x.T.astype(np.int64)) for x in (b["inputs"], list_targets(b)))
+    hidden = torch.tensor(hide_pairs(b))
     states: list[torch.Tensor] = []
     mix = model.transformer.dwa_modules
     handle = mix.register_forward_hook(lambda *of_call: states.append(of_call[2]))
     embedded = model.embedding(ids)[0]
-    contextualized = model.get_contextualized(ids, hidden_pairs)
+    contextualized = model.get_contextualized(ids, hidden)
     handle.remove()
     logits = model.classifier.nonlinearity(contextualized)
-    loss = model(ids, hidden_pairs, targets, gpt_bert.MASKED, 1 - gpt_bert.SHARE)[0]
+    loss = model(ids, hidden, targets, gpt_bert.MASKED, 1 - gpt_bert.SHARE)[0]
     loss.backward()
     arrays = {
         "hidden_states": torch.stack([embedded, *states[1::2]]).transpose(1, 2),
@@ -81,9 +94,28 @@ def compute(model: Any) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy() for name, value in arrays.items()}
 
 
+def hide_pairs(b: dict[str, np.ndarray]) -> np.ndarray:
+    """Find the pairs of tokens without attention, bool [B, L, L], as their code takes them."""
+    ids, columns = b["segment_ids"], np.arange(gpt_bert.LENGTH)
+    same = (ids[:, :, None] == ids[:, None]) & (ids > 0)[:, :, None]
+    ahead = columns[None, :] > columns[:, None]
+    return ~(same & ~(b["causal"][:, :, None] & ahead))
+
+
+def list_targets(b: dict[str, np.ndarray]) -> np.ndarray:
+    """List the target of each place [B, L], as their code takes it: the next token, or -100."""
+    found = np.full_like(b["tokens"], -100)
+    inside = (b["segment_ids"][:, 1:] == b["segment_ids"][:, :-1]) & b["causal"][:, 1:]
+    found[:, :-1][inside] = b["tokens"][:, 1:][inside]
+    for row in range(gpt_bert.MASKED):
+        places = b["predict_positions"][row]
+        found[row, places - 1] = b["tokens"][row, places]
+    return found
+
+
 def buckets(code: Any) -> np.ndarray:
     """Return their buckets at the published sizes, from the most negative distance on."""
-    sizes = gpt_bert.AUTHORS | {"position_bucket_size": 32, "max_position_embeddings": 512}
+    sizes = AUTHORS | {"position_bucket_size": 32, "max_position_embeddings": 512}
     found = code.Attention(types.SimpleNamespace(**sizes)).position_indices
     return torch.cat([found[0].flip(0)[:-1], found[:, 0]]).to(torch.int16).numpy()
 

@@ -25,10 +25,10 @@ from typing import Any
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import numpy as np
 import torch
 import transformers  # before `datasets` is stood in for
 
+from experiments.parity.make_families import draw_weights, find_gradients, write_golden
 from tests import families
 
 CLASSES = {  # head -> their class, and its name on the hub
@@ -74,17 +74,14 @@ def load(code: Path) -> Any:
     return model
 
 
-def run(code: Any, head: str) -> tuple[dict, dict[str, np.ndarray]]:
+def run(code: Any, head: str) -> tuple[dict, dict[str, Any]]:
     """Return the config.json of one model, its outputs, and gradients of their weighted sum."""
     name, on_hub = CLASSES[head]
     padding = families.FAMILIES["neobert"][2]
     settings = families.config("neobert", head) | {"pad_token_id": padding}
     config = code.NeoBERTConfig(**settings, flash_attention=False)
     model = getattr(code, name)(config).eval()
-    with torch.no_grad():
-        for leaf, parameter in model.named_parameters():
-            value = families.tensor(f"neobert {head}", leaf, tuple(parameter.shape))
-            parameter.copy_(torch.tensor(value))
+    draw_weights(model, f"neobert {head}")
     given = families.batch("neobert", head)
     ids, mask = torch.tensor(given["input_ids"]), torch.tensor(given["attention_mask"])
     added = torch.zeros(mask.shape).masked_fill(mask == 0, float("-inf"))
@@ -99,16 +96,11 @@ def run(code: Any, head: str) -> tuple[dict, dict[str, np.ndarray]]:
         arrays = {"logits": model(ids, added)["logits"]}
     else:
         arrays = {"logits": model(ids, added, return_dict=True).logits}
-    total = sum(
-        (value * torch.tensor(families.cotangent(key, tuple(value.shape), mask.numpy()))).sum()
-        for key, value in arrays.items()
-    )
-    total.backward()
+    gradients = find_gradients(model, arrays, mask.numpy())
     if head == "model":
         arrays["hidden_states"] = torch.stack([*states[:-1], arrays["last_hidden_state"]])
-    arrays |= {f"gradient/{leaf}": p.grad for leaf, p in model.named_parameters()}
     stated = json.loads(config.to_json_string(use_diff=False)) | {"architectures": [on_hub]}
-    return stated, {key: array.detach().numpy() for key, array in arrays.items()}
+    return stated, arrays | gradients
 
 
 def main() -> None:
@@ -116,14 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--code", type=Path, required=True, help="the folder src of their code")
     code = load(parser.parse_args().code)
-    configs: dict[str, dict] = {}
-    arrays: dict[str, np.ndarray] = {}
-    for head in CLASSES:
-        configs[head], found = run(code, head)
-        arrays |= {f"{head}/{name}": array for name, array in found.items()}
-    text = json.dumps(configs, indent=1, sort_keys=True)
-    (families.GOLDEN / "neobert.json").write_text(text + "\n")
-    np.savez_compressed(families.GOLDEN / "neobert.npz", **arrays)
+    write_golden("neobert", {head: run(code, head) for head in CLASSES})
     print(f"{len(CLASSES)} models, transformers {transformers.__version__}")
 
 

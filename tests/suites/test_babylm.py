@@ -1,6 +1,6 @@
 """BabyLM's tasks: choices and scores equal to those of its own pipeline, and what is refused.
 
-tests/golden/make_babylm.py made the data, and ran the pipeline on it.
+The data in golden/babylm has its form, with sentences drawn at random from 24 words.
 """
 
 import functools
