@@ -15,21 +15,18 @@ class Addition(NamedTuple):
     table: str  # FILE TABLE
     row: str
     check: str
-    code: tuple[str, str] = ("", "")  # a file, new or not, and the text at its end
+    code: tuple[str, str]  # a file, new or not, and the text at its end
     named: tuple[tuple[str, str], ...] = ()  # what becomes what in config/data_knobs.py
 
 
-SUITE = '''
-"""Suite `mine`: the number of texts asked for, doubled."""
-
-
+SUITE = """
 def score(run, options):
     return {"answer": 2 * options.limit}, {}
-'''
+"""
 OBJECTIVE = '''
 
 class Mine(Objective):
-    """The mean square of one output for each text: pulls all texts to one point."""
+    """The mean square of one output for each text."""
 
     def loss(self, outputs, batch):
         squares = (outputs**2).sum(-1)
@@ -43,9 +40,7 @@ def find_texts(batch):
 
 TABLE["mine"] = Mine("mine", partial(make_label_head, outputs=1, dropout=False), find_texts)
 '''
-SOURCE = '''
-"""Corpus source `mine`: as many documents as its path says."""
-
+SOURCE = """
 from bert_jax.data.sentences import Item, Text
 
 
@@ -60,29 +55,20 @@ def list_items(settings, cache):
 def read_texts(item, settings):
     for i in range(*item.spec):
         yield Text(f"The document with number {i} ends here.", "")
-'''
-UNIT = '''
+"""
+UNIT = """
 
 def halves(rows: Rows) -> np.ndarray:
-    """Make everything before the middle of a row a unit, and everything after it."""
     middle = np.int32(rows.tokens.shape[1] // 2)
     halves = np.where(np.arange(rows.tokens.shape[1]) < middle, np.int32(1), middle)
     return np.where(rows.eligible, halves, np.int32(-1))
-'''
+"""
 ADDED = (
-    Addition(
-        "data/tasks.py TASKS",
-        '"yours": _glue("yours", "Yours", ("no", "yes"), "accuracy", text="sentence"),',
-        """
-from bert_jax import recipes, suites
-recipes.finetuning("yours")
-assert suites.find_row("yours").head == "classify"
-""",
-    ),
     Addition(
         "suites/__init__.py SUITES",
         '"mine": SuiteRow("source limit", "answer"),',
         """
+from bert_jax import suites
 (options,) = suites.build_options(["mine"], limit=21)
 assert suites.score(None, options)[0] == {"answer": 42}
 from bert_jax.studies.definition import Study, Suite, check_study
@@ -100,19 +86,6 @@ train = ["train", f"--config={texts.config_file(Path.cwd())}", "--workdir=run", 
 assert cli.execute(train + [f"--config.{knob}" for knob in knobs]) == 0
 """,
         ("objectives/__init__.py", OBJECTIVE),
-    ),
-    Addition(
-        "config/presets.py PRESETS",
-        '"mine": {"masking.rate": 0.33},',
-        'assert resolve(default("mine")).masking.rate == 0.33\n',
-    ),
-    Addition(
-        "studies/engines/__init__.py TABLE",
-        '"mine": lambda place, jobs, options: "made",',
-        """
-from bert_jax.studies import engines
-assert engines.TABLE["mine"](None, 0, {}) == "made"
-""",
     ),
     Addition(
         "data/corpus.py SOURCES",
@@ -147,25 +120,9 @@ assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_le
         ("masking/units.py", UNIT),
         (('"span", "pmi"]', '"span", "pmi", "halves"]'),),
     ),
-    Addition(
-        "masking/rates.py LAWS",
-        '"square": lambda knob, u: knob.draw_high * u**2,',
-        """
-from bert_jax.masking import drawn_quotas, rates
-tree = default()
-tree.masking.draw, tree.masking.draw_high = "square", 0.6
-settings = resolve(tree).masking
-assert abs(rates.mean_rate(settings) - 0.2) < 1e-4
-assert drawn_quotas.make_rate_tables(settings, 16).rates.shape == (rates.CELLS, 3)
-""",
-        named=(
-            ('"cosine_high", "beta"]', '"cosine_high", "beta", "square"]'),
-            ('(1.0, "masking.draw=uniform', '(1.0, "masking.draw=square|uniform'),
-        ),
-    ),
 )
 BEGIN = """
-import dataclasses, json
+import json
 from pathlib import Path
 import numpy as np
 import bert_jax
@@ -193,9 +150,8 @@ def test_adding_takes_one_file_or_one_row(tmp_path):
             assert knobs.count(old) == 1, old
             declared.write_text(knobs.replace(old, new))
         path, code = added.code
-        if path:
-            with (package / path).open("a") as target:
-                target.write(code)
+        with (package / path).open("a") as target:
+            target.write(code)
     check = BEGIN + "".join(added.check for added in ADDED)
     variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     (tmp_path / "check.py").write_text(check)
