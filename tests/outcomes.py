@@ -20,11 +20,7 @@ WALL = ("seconds", "clock")  # sums of them, in the record of a checkpoint
 
 def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Every leaf of a run's state at a step by name, and its meta."""
-    return read(Path(workdir) / "checkpoints" / str(step))
-
-
-def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What one checkpoint holds, whole."""
+    folder = Path(workdir) / "checkpoints" / str(step)
     found: dict[str, np.ndarray] = {}
     for group in ("params", "rest"):
         if (folder / group).is_dir():

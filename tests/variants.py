@@ -45,11 +45,6 @@ def with_extras(tensors: Tensors) -> Tensors:
     return found
 
 
-def cast(tensors: Tensors, dtype: np.typing.DTypeLike) -> Tensors:
-    """Stored in another precision, such as float16 or ml_dtypes.bfloat16."""
-    return {name: array.astype(dtype) for name, array in tensors.items()}
-
-
 def save(folder: Path, tensors: Tensors) -> Path:
     """One model.safetensors, as save_pretrained leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,14 +71,6 @@ def save_sharded(folder: Path, tensors: Tensors, parts: int) -> Path:
     return folder
 
 
-def state(folder: Path, **changes: Any) -> Path:
-    """Change lines of a folder's config.json; "-" leaves a line out."""
-    file = folder / "config.json"
-    stated = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({key: value for key, value in stated.items() if value != "-"}))
-    return folder
-
-
 def folder(
     path: Path, name: str = "pretraining", tensors: Tensors | None = None, **changes: Any
 ) -> Path:
@@ -91,7 +78,9 @@ def folder(
     save(path, golden(name) if tensors is None else tensors)
     shutil.copy(GOLDEN / "huggingface" / name / "config.json", path)
     shutil.copy(GOLDEN / "huggingface" / "pretraining" / "vocab.txt", path)
-    return state(path, **changes)
+    stated = json.loads((path / "config.json").read_text()) | changes
+    (path / "config.json").write_text(json.dumps(stated))
+    return path
 
 
 def read_changed(folder: Path, stated: dict[str, Any]) -> huggingface.Foreign | None:

@@ -11,10 +11,7 @@ import pytest
 
 from bert_jax import cli, study
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
-from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
-from bert_jax.predictors.base import AskedModel, OfText
-from bert_jax.predictors.options import Options
 from bert_jax.studies import actions
 from bert_jax.system import allocator
 from bert_jax.views import PAGES
@@ -167,16 +164,6 @@ def test_help_shows_an_example_that_parses(capsys, words):
     parser = cli.Parser(prog=words[0])
     importlib.import_module(f"bert_jax.{words[0]}").add_flags(parser)
     parser.strict(cli.split_overrides(example[2:])[0])
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_lines_that_a_page_shows_are_read(page):
-    kind, _ = PAGES[page].find_maker()
-    model = runs.open_run(str(ROOT / "tests/golden/huggingface/pretraining"))
-    reader = kind(AskedModel(model, Options()))
-    assert isinstance(reader, OfText)
-    for line in PAGES[page].takes:
-        assert all(reader.read(1, line.replace("<tab>", "\t")).fields.values())
 
 
 def test_module_is_the_same_command():

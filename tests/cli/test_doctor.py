@@ -20,26 +20,18 @@ from bert_jax.system import machine
 from tests import texts
 
 HEALTHY: dict[str, Any] = {
-    "versions": {"python": "3.11.7", "jax": "0.10.2"},
-    "optional": {"torch": None},
+    "versions": {"jax": "0.10.2"},
     "machine": {
-        "system": "Linux",
-        "cores": 2,
         "memory_bytes": 16 * 2**30,
-        "allocator": "keeps its memory while training",
         "cache": "/cache",
         "cache_free_bytes": 100 * 2**30,
         "workdir": "/work",
         "workdir_free_bytes": 100 * 2**30,
     },
-    "devices": {
-        "backend": "cpu",
-        "count": 1,
-        "kinds": ["cpu"],
-        "matmul": {"size": 512, "correct": True, "gigaflops": 100.0},
-    },
+    "devices": {"backend": "cpu", "count": 1, "matmul": {"correct": True}},
     "corpora": [],
 }
+GPUS = {"backend": "gpu", "count": 2, "matmul": {"correct": True}}
 (PREPARED,) = (texts.ROOT / "tests/golden/run_v1/cache").glob("*/")
 
 
@@ -61,7 +53,6 @@ def test_doctor_knows_every_package_of_the_project():
 
 
 def test_prepared_corpora_are_found_and_told(tmp_path):
-    """The lines for people have every fact of the JSON."""
     one = Path(shutil.copytree(PREPARED, tmp_path / "one"))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{")
@@ -74,14 +65,8 @@ def test_prepared_corpora_are_found_and_told(tmp_path):
     warnings = doctor.list_warnings(HEALTHY | {"corpora": [found]}, {})
     assert warnings == [f"{one}: {audit['warnings'][0]}"]
     assert doctor.list_corpora(tmp_path / "absent") == []
-    report = HEALTHY | {"warnings": ["one", "two"], "corpora": [found, broken]}
-    text = doctor.format_report(report)
-    for fact in (
-        *("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free"),
-        *("1 x cpu", f"{one} (files): 80 tokens of vocabulary, 3.78 nats", "176 sentences"),
-    ):
-        assert text.count(fact) == 1, fact
-    assert re.findall(r"^warning +(\w+)$", text, re.MULTILINE) == ["one", "two"]
+    text = doctor.format_report(doctor.examine() | {"warnings": warnings, "corpora": [found]})
+    assert f"{one} (files): 80 tokens of vocabulary, 3.78 nats" in text
 
 
 def test_doctor_answers_without_jax():
@@ -105,12 +90,14 @@ def test_doctor_answers_without_jax():
         ("machine.cache_free_bytes", 2**30, "/cache has only 1.0 GiB free"),
         ("machine.memory_bytes", 2**30, "only 1.0 GiB of memory"),
         ("devices", {"error": "no backend", "backend": None}, "jax finds no device: no backend"),
+        ("devices", GPUS, "2 GPUs but no NCCL: they cannot work together"),
         ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
         ("environment", {"JAX_ENABLE_X64": "TRUE"}, "JAX_ENABLE_X64=TRUE: 64-bit numbers"),
         ("environment", {"XLA_FLAGS": "--xla_cpu_use_onednn=true"}, "oneDNN fails to compile"),
     ],
 )
-def test_trouble_is_reported(place, value, warning):
+def test_trouble_is_reported(place, value, warning, monkeypatch):
+    monkeypatch.setattr(doctor, "_has_nccl", lambda: False)
     report = copy.deepcopy(HEALTHY | {"environment": {}})
     *parents, leaf = place.split(".")
     node = report
@@ -130,15 +117,6 @@ def test_gpu_that_jax_leaves_idle_is_explained(platforms, why, monkeypatch):
     monkeypatch.setattr(doctor.Path, "is_dir", lambda _: True)
     (found,) = doctor.list_warnings(HEALTHY, {"JAX_PLATFORMS": platforms})
     assert found == f"there is an NVIDIA GPU but jax runs on the CPU: {why}"
-
-
-def test_several_gpus_need_nccl(monkeypatch):
-    report = copy.deepcopy(HEALTHY)
-    report["devices"] |= {"backend": "gpu", "count": 2}
-    monkeypatch.setattr(doctor, "_has_nccl", lambda: False)
-    assert "2 GPUs but no NCCL" in doctor.list_warnings(report, {})[0]
-    monkeypatch.setattr(doctor, "_has_nccl", lambda: True)
-    assert doctor.list_warnings(report, {}) == []
 
 
 def test_wrong_product_is_noticed(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.data import prepare
-from tests import outcomes, pages, texts
+from tests import outcomes, texts
 
 FOLDER = Path(__file__).parent / "run_v1"
 WRITTEN = outcomes.by_step(FOLDER / "run")
@@ -72,25 +72,3 @@ def test_old_study_is_reported_with_its_numbers(old, capfd):
     words = ["study", "sweep", "--config=config.py", "--axis=masking.rate=0.15,0.4", "--seeds=1"]
     assert cli.execute([*words, "--workdir=again", "--reuse=study", "--dry-run"]) == 0
     assert "\n2 finished cells are taken from study\n" in capfd.readouterr().out
-
-
-def test_page_numbers_are_those_of_the_files(old, capfd):
-    """Scores of the last step, and the least and the largest share of each row of the ledger."""
-    assert cli.execute(["report", "run"]) == 0
-    page = pages.Reader(Path("run/report.html").read_text()).lines
-    text = " ".join(page)
-    for name in ("mlm_loss", "unigram_loss", "nsp_loss"):
-        assert f"{LAST[f'eval/validation/{name}']:.3f}" in text, name
-    for name in ("mlm_accuracy", "nsp_accuracy", "unigram_accuracy"):
-        assert f"{100 * LAST[f'eval/validation/{name}']:.1f}" in text, name
-    rows = {
-        "selected, of eligible": "masked_fraction",
-        "by [MASK]": "mask_token_fraction",
-        "by a random token": "random_fraction",
-        "kept as it is": "kept_fraction",
-    }
-    for words, name in rows.items():
-        lines = [line for line in WRITTEN.values() if f"train/{name}" in line]
-        shares = [100 * line[f"train/{name}"] for line in lines]
-        (row,) = [" ".join(line.split()) for line in page if words in line and "%" in line]
-        assert row.endswith(f"| {min(shares):.1f} % | {max(shares):.1f} %"), row

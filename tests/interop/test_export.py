@@ -1,17 +1,14 @@
-"""Which family a model is exported as, what is refused, and what a run's exported folder holds."""
+"""Which family a model is exported as, and what is refused."""
 
 import dataclasses
-import resource
-from collections.abc import Iterator
 
 import pytest
 
 from bert_jax.config import knobs
-from bert_jax.errors import CheckpointError, ConfigError
-from bert_jax.interop import export, families, runs
+from bert_jax.errors import ConfigError
+from bert_jax.interop import export, families
 from tests import tiny
 from tests.families import EXPRESSED, MLM
-from tests.parity import GOLDEN
 
 INEXPRESSIBLE = {
     "model.position = relative": MLM | {"model__position": "relative"},
@@ -69,25 +66,3 @@ def test_find_family_refuses_heads_with_one_name():
     both = {name: knobs.Objective(1.0) for name in ("mlm", "span")}
     with pytest.raises(ConfigError, match="mlm and span, which share one name there"):
         export.find_family(dataclasses.replace(config, objectives=both), tiny.SPECIAL)
-
-
-# --- the folder of a run --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file of this process may have more than 4 KiB."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_export_to_a_full_disk_leaves_nothing(tmp_path, small_files):
-    run = runs.open_run(str(GOLDEN / "run_v1" / "run"))
-    with (
-        pytest.raises(CheckpointError, match=r"cannot write .*out"),
-        export.fresh_folder(tmp_path / "out") as folder,
-    ):
-        export.write_folder(run, folder)
-    assert list(tmp_path.iterdir()) == []

@@ -46,21 +46,11 @@ def test_update_gives_its_state_back_in_place(small):
     assert small.peak_bytes < small.argument_bytes + small.temp_bytes + 0.1 * state
 
 
-def check_estimate(plan: update.Plan) -> None:
-    """Compare the estimate of a dry run with the compiled program, which shares a little more."""
-    mesh = sharding.make_mesh(plan.config.parallel)
-    estimate = sum(memory.estimate_bytes(plan.config, tiny.VOCAB, mesh))
-    assert plan.peak_bytes <= estimate < 1.4 * plan.peak_bytes
-
-
 def test_dry_run_estimates_the_peak(small):
-    check_estimate(small)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{"optim__accumulation": 4}, {"parallel__fsdp": 8}])
-def test_dry_run_estimates_the_peak_of_larger_updates(target, changes):
-    check_estimate(plan(target, batch_size=256, model__layers=4, **changes))
+    """A compiled program shares a little more memory than the estimate."""
+    mesh = sharding.make_mesh(small.config.parallel)
+    estimate = sum(memory.estimate_bytes(small.config, tiny.VOCAB, mesh))
+    assert small.peak_bytes <= estimate < 1.4 * small.peak_bytes
 
 
 @pytest.mark.slow

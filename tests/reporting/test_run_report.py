@@ -57,6 +57,7 @@ def pretrain(folder: Path, lines: int = 4, steps: int = 500) -> Path:
     for i in range(1, lines + 1):
         known = {"step": i * steps // lines, "time": 10.0 * i}
         changing = {"train/loss": 3 + 1 / i, "train/learning_rate": 1e-4 * i}
+        changing["train/masked_fraction"] = 0.24 + i / 200
         rows.append(known | TRAINED | changing)
         rows.append(known | {f"eval/validation/{name}": value for name, value in SCORES.items()})
     guess = [[{"token": "cat", "probability": 0.25}]]

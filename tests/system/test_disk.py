@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.errors import ConfigError
 from bert_jax.system import disk
 
 
@@ -76,13 +75,6 @@ def test_write_output_reaches_the_reader_of_a_pipe(tmp_path):
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
         disk.write_output(pipe, "text")
         assert reader.communicate() == (b"text", None)
-
-
-def test_check_output_refuses_a_folder(tmp_path):
-    with pytest.raises(ConfigError, match="is a folder"):
-        disk.check_output(tmp_path)
-    disk.check_output(tmp_path / "new" / "file")
-    assert list((tmp_path / "new").iterdir()) == []  # the attempt leaves nothing behind
 
 
 def test_write_that_fails_keeps_the_old_file(tmp_path):

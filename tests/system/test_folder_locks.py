@@ -19,7 +19,7 @@ from pathlib import Path
 from bert_jax.system import folder_locks
 with folder_locks.hold_lock(Path(sys.argv[1])):
     if os.fork() == 0:  # a worker that outlives its parent
-        time.sleep(3)
+        time.sleep(1)
         os._exit(0)
     print("held", flush=True)
     time.sleep(60)
