@@ -123,26 +123,6 @@ def test_readme_names_studies_with_finished_cells(tmp_path):
     assert known == set(re.findall(r"\w+", said.partition(".")[0])) - {"and"}
 
 
-def test_part_of_a_study_has_cells_of_the_whole():
-    made, whole = study("best_rate"), expand("best_rate")
-    for only, seeds in ((["size=4 x 192"], {0, 1, 2}), (["size=2 x 64", "seed=1"], {1})):
-        size = only[0].partition("=")[2]
-        part, cells = definition.select_cells(made, whole, only)
-        same = {c.id for c in whole if c.labels["size"] == size and c.seed in seeds}
-        assert {cell.id for cell in cells} == same
-        assert [point.label for point in part.axes[0].points] == [size]
-        assert {*part.seeds} == seeds
-
-
-def test_split_labels_have_the_order_of_the_axis_title():
-    title = definition.Axis("masking.replace", ()).title
-    assert title.endswith("([MASK]/same/random, %)")
-    for cell in expand("corruption_split"):
-        mask, random, same = cell.config.masking.replace
-        said = [*map(float, cell.labels["masking.replace"].split("/"))]
-        assert said == [100 * mask, 100 * same, 100 * random]
-
-
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
     """Those that lie there, and that of the answer."""
     copy_tables("schedule", tmp_path)
@@ -179,10 +159,6 @@ def test_study_without_its_text_is_refused_or_reported(tmp_path, monkeypatch, ca
     out = capsys.readouterr().out
     assert "12 finished cells are taken from" in out
     assert "0 groups to do" in out
-    assert cli.execute(["study", "report", "--workdir=experiments/precision"]) == 0
-    page = Path("experiments/precision/report.html").read_text()
-    assert "6 of 6 cells done" in page
-    assert "../shared/data/pretrain_text/" in page
 
 
 def pair_laws() -> np.ndarray:

@@ -28,13 +28,3 @@ def test_every_row_has_a_quick_test():
     files = [file.read_text() for file in HERE.rglob("test_*.py")]
     held = {row for text in files if "mark.fault" in text for row in find_rows(text)}
     assert held == set(listed), "rows without a test, and marks of rows that are not there"
-
-
-def test_marks_of_quick_tests_are_found():
-    source = (
-        "@pytest.mark.fault(3, 7)\ndef test_a(): ...\n"
-        "@pytest.mark.slow\n@pytest.mark.fault(8)\ndef test_b(): ...\n"
-    )
-    assert [*find_rows(source)] == [3, 7]
-    assert [*find_rows(f"pytestmark = pytest.mark.fault(9)\n{source}")] == [9, 3, 7]
-    assert [*find_rows(f"pytestmark = pytest.mark.slow\n{source}")] == []

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import bert_jax
-from bert_jax import cli, config, train
+from bert_jax import config, train
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
 from tests import families, texts
@@ -15,7 +14,7 @@ from tests import families, texts
 ADAPT = texts.ROOT / "configs" / "adapt.py"
 # A quick run that changes no weight.
 STILL = {"optim.learning_rate": "0", "optim.weight_decay": "0", "epochs": "1", "batch_size": "8"}
-STILL |= {"logging.trackers": "()", "corpus.workers": "1"}
+STILL |= {"logging.trackers": "()", "logging.samples": "0", "corpus.workers": "1"}
 
 
 @pytest.mark.parametrize(
@@ -55,25 +54,6 @@ def test_adapt_starts_at_the_model_of_others(family, head, objective, tmp_path, 
         )
     )
     np.testing.assert_equal(found, given)
-
-
-@pytest.mark.slow
-def test_adapt_learns_the_text_and_answers(tmp_path, capfd, one_device):
-    """A run of eight updates, and the commands on what it becomes."""
-    old = texts.ROOT / "tests" / "golden" / "run_v1"
-    tree = config.load_file(f"{ADAPT}:{old / 'text'},init_from={old / 'run'}")
-    changes = STILL | {"optim.learning_rate": "1e-2", "epochs": "12"}
-    del changes["optim.weight_decay"]
-    config.overrides(tree, changes.items())
-    train.run(config.resolve(tree), tmp_path / "run", command=[])
-    run = runs.open_run(str(tmp_path / "run"))
-    assert run.config.sequence_length == 32  # of the model
-    capfd.readouterr()
-    assert cli.execute(["evaluate", f"--model={tmp_path / 'run'}"]) == 0
-    scores = json.loads(capfd.readouterr().out)["pretrain"]
-    assert scores["mlm_loss"] < scores["unigram_loss"]
-    (answer,) = bert_jax.load(str(tmp_path / "run")).fill_mask(["the cat sees [MASK] cat ."])
-    assert answer["masks"][0][0]["probability"] > 0.1
 
 
 @pytest.mark.parametrize("arg", ["TEXT,epochs=2", ",init_from=M"])
