@@ -197,9 +197,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str, str]]:
-    """Starts a SLURM cluster of one or two nodes, all this machine, and yields the variables with
-    which its commands find it.
+def slurm(folder: Path, settings: str = "") -> Iterator[dict[str, str]]:
+    """Starts a SLURM cluster of two nodes, both this machine, and yields the variables with which
+    its commands find it.
 
     The second node is called localhost: processes of a run find one another by names of nodes.
     `settings` are more lines of slurm.conf. One cluster is up at a time: two of them number their
@@ -211,7 +211,7 @@ def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str
     if os.geteuid():
         pytest.skip("the daemons of SLURM are started by root")
     host = socket.gethostname().partition(".")[0]
-    names, ports = [host, "localhost"][:nodes], free_ports(1 + nodes)
+    names, ports = [host, "localhost"], free_ports(3)
     for name in ("state", *(f"spool.{name}" for name in names)):
         (folder / name).mkdir(parents=True)
     lines = [
@@ -235,7 +235,7 @@ def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str
             closing.callback(process.terminate)
         deadline = time.monotonic() + 60
         while subprocess.run(
-            ["srun", f"--nodes={nodes}", "--immediate=5", "true"],
+            ["srun", "--nodes=2", "--immediate=5", "true"],
             env={**os.environ, **found},
             capture_output=True,
         ).returncode:

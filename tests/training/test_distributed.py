@@ -291,7 +291,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
     )
     program.chmod(0o755)
     settings = "AuthInfo=cred_expire=10"  # a job that is queued again waits for so long
-    with clusters.slurm(tmp_path / "slurm", nodes=2, settings=settings) as found:
+    with clusters.slurm(tmp_path / "slurm", settings) as found:
         variables = {
             **os.environ,
             **found,
@@ -345,7 +345,7 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
     command = ["study", "sweep", f"--config={base}", "--axis=masking.rate=0.15,0.4", "--seeds=1"]
     command += [f"--config.{key}={value}" for key, value in chosen.items()]
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    with clusters.slurm(tmp_path / "slurm", nodes=2) as found:
+    with clusters.slurm(tmp_path / "slurm") as found:
         flags = ["--engine=slurm", "--engine-option=nodes=2", "--engine-option=cpus_per_task=2"]
         flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
         code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
