@@ -216,7 +216,7 @@ def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, f
     for item in items[:: max(1, len(items) // SAMPLED)][:SAMPLED]:
         texts = SOURCES[settings.source].read_texts(item, settings)
         for text in itertools.islice(texts, TEXTS):
-            lines = text.text.split("\n", LINES)[:LINES]
+            lines = tokenizers.replace_surrogates(text.text).split("\n", LINES)[:LINES]
             counts += [len(split_sentences(line, settings.language)) for line in lines]
     share = sum(count > 1 for count in counts) / max(1, sum(count > 0 for count in counts))
     return share <= ONE_SENTENCE, share
