@@ -8,6 +8,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.errors import DataError, need
 from bert_jax.system import jsons
+from bert_jax.system.log import log_line
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def run(config: knobs.Config) -> None:
         "prepared",
         "bert-jax train reads the task when it starts",
     )
-    prepared = prepare.prepare_corpus(config, log=logger.info)
+    prepared = prepare.prepare_corpus(config, log=log_line)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.load_collocations(prepared, config.masking)
     facts = jsons.read(prepared.folder / "audit.json", DataError, dict)

@@ -1,17 +1,21 @@
 """Audit a prepared corpus: count its parts, and warn of what would spoil training on it."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_jax.data import hashing
 from bert_jax.data.corpus import SPLITS
+from bert_jax.errors import DataError
+from bert_jax.system import jsons
 
 # Shares above which `find_problems` warns:
 MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
 REPEATED = 0.3  # tokens in sentences that occurred before in some megabytes of text
 BAD = 0.001  # lines with U+FFFD, which stands for bytes that are no UTF-8
 UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
+NO_PAIRS = "--config.pairs=none"  # the advice of warnings that concern pairs of sentences only
 
 
 def count_repeated(tokens: np.ndarray, lengths: np.ndarray) -> int:
@@ -46,13 +50,12 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
     single = train["one_sentence_documents"] / max(1, train["documents"])
     if train["documents"] == 1:
         texts.append(
-            "one training document: NSP has no other document for a random next; "
-            "set --config.pairs=none"
+            f"one training document: NSP has no other document for a random next; set {NO_PAIRS}"
         )
     elif single > MANY:
         texts.append(
             f"{single:.0%} of training documents have one sentence: NSP finds no true next in "
-            "them; separate documents by blank lines, or set --config.pairs=none"
+            f"them; separate documents by blank lines, or set {NO_PAIRS}"
         )
     repeated = train["repeated_tokens"] / max(1, train["tokens"])
     if repeated > REPEATED:
@@ -74,6 +77,12 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
             f"{audit['first_bad']}"
         )
     return texts
+
+
+def read_warnings(file: Path, pairs: str) -> list[str]:
+    """Read the warnings of an audit that concern a config with this value of the knob `pairs`."""
+    texts = jsons.read(file, DataError, dict)["warnings"]
+    return [text for text in texts if pairs != "none" or NO_PAIRS not in text]
 
 
 def format_audit(audit: dict[str, Any]) -> str:
@@ -100,4 +109,4 @@ def format_audit(audit: dict[str, Any]) -> str:
     lines.append(
         f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats"
     )
-    return "\n".join([*lines, *(f"warning: {text}" for text in audit["warnings"])])
+    return "\n".join(lines)

@@ -52,7 +52,7 @@ Log = Callable[[str], None]
 def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
     """Return the prepared corpus of a config; prepare it first if the cache lacks it.
 
-    A preparation that was interrupted continues.
+    A preparation that was interrupted continues. Every call logs the warnings of the audit.
     """
     cache = corpora.find_cache(config.corpus)
     try:
@@ -74,6 +74,8 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
             f"{error.filename or cache}: {error.strerror or error}",
             "may you read all of --config.corpus.path, and write in --config.corpus.cache?",
         ) from error
+    for text in audit.read_warnings(final / "audit.json", config.pairs):
+        log(f"warning: {text}")
     return corpora.open_corpus(final)
 
 
@@ -87,8 +89,6 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
     processes = settings.workers or machine.count_cores()
     work = _Work(final.with_suffix(".work"), processes, log)
-    for note in notes:
-        log(f"warning: {note}")
     log(
         f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
         f"{processes} workers"

@@ -1,5 +1,6 @@
 """An audit counts what is there, and warns of what would spoil training."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import audit
+from bert_jax.data import audit, prepare
 from tests.data import small
 
 
@@ -26,10 +27,19 @@ def test_measure_entropy_is_that_of_the_shares():
     assert found == pytest.approx(-(shares * np.log(shares)).sum())
 
 
-def test_repeated_sentences_are_warned_of(tmp_path):
-    """Other warnings are in tests/net/transcripts/prepare.txt."""
-    again = ["So it goes."] * 3
-    small.write_text(tmp_path / "in", [[f"It is {n}.", *again] for n in range(9)])
-    facts = json.loads((small.run(tmp_path).folder / "audit.json").read_text())
-    (warning,) = [text for text in facts["warnings"] if "sentences that came before" in text]
-    assert f"warning: {warning}" in audit.format_audit(facts)
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("pairs", ["nsp", "none"])
+def test_every_call_warns_of_problems(tmp_path, pairs):
+    """Also of lone surrogates. Other warnings are in tests/net/transcripts/prepare.txt."""
+    texts = [f"It is {n}.\nSo it goes.\nSo it goes." for n in range(9)]
+    texts += [f"\ud800 {n}." for n in range(9)]
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    small.write(tmp_path / "in" / "a.jsonl", rows)
+    config = small.configure(tmp_path, sentences="auto")
+    for _ in range(2):
+        lines: list[str] = []
+        prepare.prepare_corpus(dataclasses.replace(config, pairs=pairs), lines.append)
+        warnings = "\n".join(line for line in lines if line.startswith("warning: "))
+        assert warnings.count("sentences that came before") == 1
+        assert warnings.count("9 lines with bytes that are no text") == 1
+        assert warnings.count("have one sentence") == (pairs == "nsp")
