@@ -20,12 +20,15 @@ def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
     return {"steps": 1.0, "tokens": tokens, "predictions": tokens * predicted_share(config)}[kind]
 
 
-def predicted_share(config: knobs.Config) -> float:
-    """Return the share of tokens that are predicted, averaged over training and over views."""
+def predicted_share(config: knobs.Config, progress: float = 1.0) -> float:
+    """Return the share of tokens that are predicted, averaged over training and over views.
+
+    With `progress` it is averaged over this first part of training.
+    """
     if "mlm" not in config.heads:
         return 1.0
     masking = config.masking
-    masked = rates.mean_rate(masking)
+    masked = rates.mean_rate(masking, progress)
     if masking.prediction_rate is not None:
         masked = masking.prediction_rate / rates.count_views(masking)
     return masked + causal_share(config) * (1 - masked)

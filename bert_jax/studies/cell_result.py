@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from bert_jax.config import costs
 from bert_jax.config.knobs import Config
-from bert_jax.masking import rates
 from bert_jax.studies.folder import State
 from bert_jax.studies.spec import Cell
 
@@ -65,11 +64,9 @@ def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], fl
 
     If the masking rate has phases, the number of predictions per step changes during training.
     """
-    per_step = costs.per_step(kind, config, vocab_size)
-    masking = config.masking
-    fixed = not masking.phases or masking.prediction_rate is not None
-    if kind != "predictions" or fixed:
+    if kind != "predictions" or not config.masking.phases:
+        per_step = costs.per_step(kind, config, vocab_size)
         return lambda step: step * per_step
-    tokens = per_step / costs.predicted_share(config)
+    tokens = config.batch_size * config.sequence_length
     last = max(config.steps - 1, 1)
-    return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
+    return lambda step: step * tokens * costs.predicted_share(config, (step - 1) / last)

@@ -14,6 +14,7 @@ from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
 from bert_jax.studies import actions
+from bert_jax.studies.cell_result import make_clock
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -30,6 +31,7 @@ from bert_jax.studies.definition import (
     zipped,
 )
 from tests import texts
+from tests.config.settings import HYBRID
 from tests.studies.small import RATES, make_base, make_study
 
 # --- axes and cells -------------------------------------------------------------------------------
@@ -60,9 +62,11 @@ def test_expand_joins_zipped_knobs_and_varies_seeds():
 
 def test_budget_gives_equal_predictions():
     """Predictions are those of all steps; a masking that falls makes fewer and fewer."""
+    falling = {"masking.rate": 0.4, "masking.phases": ((1.0, 0.15, "linear"),)}
     arms = {
         "constant": {"masking.rate": 0.15},
-        "falling": {"masking.rate": 0.4, "masking.phases": ((1.0, 0.15, "linear"),)},
+        "falling": falling,
+        "falling hybrid": HYBRID | {"objectives.hybrid.share": 0.5} | falling,
         "few predicted": {"masking.rate": 0.4, "masking.prediction_rate": 0.05},
         "other shape": {"masking.rate": 0.15, "batch_size": 48, "sequence_length": 64},
     }
@@ -76,7 +80,11 @@ def test_budget_gives_equal_predictions():
             / rates.count_views(masking)
             for step in range(config.steps)
         ]
+        if "hybrid" in config.objectives:  # every token of half of the examples is predicted
+            shares = [(1 + share) / 2 for share in shares]
         assert abs(tokens * sum(shares) - 1.3e6) <= tokens * max(shares)
+        spent = make_clock("predictions", config, 8192)
+        assert spent(20) == pytest.approx(tokens * sum(shares[:20]))
 
 
 def test_flops_budget_waits_for_the_vocabulary(tmp_path):
