@@ -45,7 +45,7 @@ def take_token(x: Array, batch: Batch, causal: bool) -> Array:
     return jnp.take_along_axis(x, columns[..., None], axis=1)
 
 
-def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) -> Array:
+def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool) -> Array:
     """Reduce the vectors of tokens [B, L, D] to one vector for each example [B, S, D]."""
     return average_tokens(x, batch) if pooling == "mean" else take_token(x, batch, causal)
 

@@ -44,6 +44,7 @@ class Embed(OfText):
     """Task `embed`: results {"text", "embedding"}, one vector of each text.
 
     The vector is the mean of all tokens' vectors, [CLS] and [SEP] included, or the vector of [CLS].
+    A causal model gives the vector of the last token instead of [CLS].
     """
 
     def __init__(self, model: AskedModel):
@@ -51,6 +52,7 @@ class Embed(OfText):
         run, options = model.run, model.options
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
+        causal = run.config.model.causal
         encoder = Encoder(run.config.model, run.tokenizer.size, pool=False)
         params = model.place_params()["encoder"]
 
@@ -58,7 +60,7 @@ class Embed(OfText):
         def pool_texts(params: Any, batch: Batch) -> jax.Array:
             encoded: Any = encoder.apply({"params": params}, batch)
             hidden = encoded.hidden.astype(jnp.float32)
-            vector = pool_examples(hidden, batch, pooling)[:, 0]  # [B, D]
+            vector = pool_examples(hidden, batch, pooling, causal)[:, 0]  # [B, D]
             length = jnp.sqrt(jnp.sum(vector**2, -1, keepdims=True))
             return vector / jnp.maximum(length, 1e-12) if normalize else vector
 

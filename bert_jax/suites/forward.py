@@ -118,10 +118,11 @@ def embed_texts(
         layers = layers.astype(jnp.float32)  # [layers, B, L, D]
         if words is not None:
             return {"word": jnp.moveaxis(layers, 0, 2)}  # [B, L, layers, D]
-        return {
-            pooling: jnp.stack([pool_examples(x, batch, pooling)[:, 0] for x in layers], axis=1)
-            for pooling in POOLINGS
-        }  # [B, layers, D]
+        pooled = {}
+        for pooling in POOLINGS:
+            vectors = [pool_examples(x, batch, pooling, cfg.causal)[:, 0] for x in layers]
+            pooled[pooling] = jnp.stack(vectors, axis=1)  # [B, layers, D]
+        return pooled
 
     counts = np.ones(len(lengths), int) if words is None else np.array(list(map(len, words)))
     ends = np.cumsum(counts)  # of each text's vectors

@@ -37,4 +37,5 @@ def test_pool_examples_averages_each_example():
     x = np.arange(8, dtype=np.float32).reshape(1, 4, 2)
     segments = np.array([[1, 1, 2, 0]], np.int32)
     b = {"segment_ids": segments, "cls_positions": np.zeros((1, 3), np.int32)}
-    np.testing.assert_array_equal(pooler.pool_examples(x, b, "mean"), [[[1, 2], [4, 5], [0, 0]]])
+    found = pooler.pool_examples(x, b, "mean", False)
+    np.testing.assert_array_equal(found, [[[1, 2], [4, 5], [0, 0]]])
