@@ -163,11 +163,11 @@ class Predictor:
         return row
 
     def _plain(self, number: int, line: str) -> Line:
+        if not line.strip():
+            return Line(number, dict.fromkeys(self.plain or ("text",), ""))
         if not self.plain:
             raise DataError(f"line {number}: not JSON", f"for example {self.example}")
         parts = line.split("\t") if len(self.plain) > 1 else [line]
-        if not line.strip():
-            parts = [""] * len(self.plain)
         if len(parts) != len(self.plain):
             missing = ", ".join(self.plain[len(parts) :])
             problem = f"no {missing}" if missing else f"{len(parts)} texts, not {len(self.plain)}"

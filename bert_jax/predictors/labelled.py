@@ -16,6 +16,7 @@ from bert_jax.evaluation import scores
 from bert_jax.predictors.base import AskedModel, Line, Predictor, Work, format_percent, indent_table
 
 LABELS = 20  # listed for people
+BLANK = ("", " ")  # options of a blank line, whose answer is not shown
 
 
 class Labelled(Predictor):
@@ -76,7 +77,8 @@ class Labelled(Predictor):
 class Classify(Labelled):
     """Task `classify`: results {"text", "label", "probabilities": {label: p}}.
 
-    A model that predicts a number gives {"text", "value"}.
+    A model that predicts a number gives {"text", "value"}. If there are no options to choose among,
+    as in a blank line, the label is None.
     """
 
     heads = ("classify", "regress", "choice")
@@ -94,15 +96,19 @@ class Classify(Labelled):
     def make_example(self, row: Line) -> Example:
         """Return an example of a line's text, its pair of texts, or its text and options."""
         where, fields = f"line {row.number}", row.fields
-        options = tuple(fields.get("options", ()))
-        if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
-            raise DataError(f"{where}: options = {list(options)!r}", "two or more that differ")
+        options: tuple[str, ...] = ()
+        if self.kind == "choice":
+            options = tuple(fields.get("options", BLANK))
+            if len(options) < 2 or len(set(options)) < len(options):
+                raise DataError(f"{where}: options = {list(options)!r}", "two or more that differ")
         return Example(where, "", fields["text"], fields.get("text_pair"), options=options)
 
     def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the predicted number, or the likeliest label and all probabilities."""
         if self.kind == "regress":
             return {**row.fields, "value": prediction}
+        if self.kind == "choice" and "options" not in row.fields:  # a blank line
+            return {**row.fields, "label": None, "probabilities": {}}
         names = row.fields.get("options", self.labels)
         shares = dict(zip(names, prediction.tolist(), strict=True))
         return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": shares}
