@@ -25,6 +25,14 @@ def compute_standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.n
     return float(math.sqrt(clusters / (clusters - 1) * (residuals**2).sum()) / counts.sum())
 
 
+def compute_perplexity(nats: float) -> float:
+    """Return the perplexity of a mean in nats per token; NaN if a float cannot hold it."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.nan
+
+
 def score_both_ways(
     run: runs.TrainedModel, score: Callable[[runs.TrainedModel], Detailed]
 ) -> Detailed:

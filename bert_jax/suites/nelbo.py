@@ -11,7 +11,6 @@ With a source, nats per word and per character also compare models of different 
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +19,12 @@ from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Options, Result, pretrain, texts
-from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
+from bert_jax.suites.base import (
+    Progress,
+    compute_perplexity,
+    compute_standard_error,
+    score_both_ways,
+)
 from bert_jax.suites.token_scores import TokenScorer, is_causal
 from bert_jax.system import log
 
@@ -125,7 +129,7 @@ def _summarize_nats(
     mean = float(np.sum(nats) / np.sum(tokens))
     result = {
         "nats_per_token": mean,
-        "perplexity": math.exp(mean),
+        "perplexity": compute_perplexity(mean),
         "standard_error": compute_standard_error(nats, tokens, documents),
         "tokens": int(tokens.sum()),
         "examples": len(tokens),

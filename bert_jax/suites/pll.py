@@ -14,7 +14,7 @@ from bert_jax.errors import DataError, need
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Options, Result, pretrain, texts
-from bert_jax.suites.base import Progress, score_both_ways
+from bert_jax.suites.base import Progress, compute_perplexity, score_both_ways
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Result:
         "texts": len(encoded),
         "tokens": count,
         likelihood: total / len(encoded),
-        perplexity: math.exp(-total / count),
+        perplexity: compute_perplexity(-total / count),
     }
     if lengths:
         result |= {f"nats_per_word{suffix}": -total / len(lengths), "words": len(lengths)}

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_jax.suites.base import Progress, compute_standard_error
+from bert_jax.suites.base import Progress, compute_perplexity, compute_standard_error
 
 
 def test_standard_error_is_clustered_by_document():
@@ -17,6 +17,11 @@ def test_standard_error_is_clustered_by_document():
     twice = (np.repeat(values, 2) for values in (sums, ones, documents))
     assert compute_standard_error(*twice) == pytest.approx(alone)
     assert math.isnan(compute_standard_error(sums, ones, 0 * documents))
+
+
+def test_perplexity_that_no_float_holds_is_nan():
+    assert compute_perplexity(2.0) == math.exp(2.0)
+    assert math.isnan(compute_perplexity(710.0))
 
 
 def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
