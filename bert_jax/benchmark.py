@@ -38,9 +38,9 @@ def main(call: cli.Call) -> None:
         disk.check_output(args.output)
     allocator.retain_memory()
     report = run(config, args.updates)
-    print(format_report(report))
     if args.output is not None:
         disk.write_output(args.output, json.dumps(report, indent=2) + "\n")
+    print(format_report(report))
 
 
 def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:

@@ -80,11 +80,18 @@ def run(
         for one in asked:
             metrics[one.suite] = suites.score(opened, one)[0]
     finally:  # an error of one suite must not lose what others have found
-        result = json.dumps(_without_nan(metrics), indent=2)
         if metrics:
-            print(result)
-    if output is not None:
-        disk.write_output(output, result + "\n")
+            _write_scores(metrics, output)
+
+
+def _write_scores(metrics: dict[str, Any], output: Path | None) -> None:
+    """Write scores to a file, if one is named, and print them, even if the file takes none."""
+    result = json.dumps(_without_nan(metrics), indent=2)
+    try:
+        if output is not None:
+            disk.write_output(output, result + "\n")
+    finally:
+        print(result)
 
 
 def _without_nan(value: Any) -> Any:
