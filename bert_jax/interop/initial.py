@@ -21,6 +21,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.interop.config_json import list_different_knobs
 from bert_jax.interop.parameter_names import PADDED, list_names
+from bert_jax.objectives import diffusion
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
     source = config.init_from
     run = runs.open_run(source)
     ours: Flat = flatten_dict(layout, sep="/")
-    theirs: Flat = flatten_dict(run.params, sep="/")
+    theirs: Flat = _allow_mask_token(flatten_dict(run.params, sep="/"))
     # The longest word may differ: it concerns rare words only.
     if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.rules != tokenizer.rules:
         theirs = _remap_rows(config, run, tokenizer, ours, theirs, draw)
@@ -68,6 +69,17 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
         for name, x in ours.items()
     }
     return unflatten_dict(placed, sep="/")
+
+
+def _allow_mask_token(params: Flat) -> Flat:
+    """Set the bias of [MASK] to 0 if it forbids a model of `diffusion` to predict [MASK].
+
+    With a number so large among the biases, LAMB would scale up the updates of all of them.
+    """
+    if "mlm/bias" not in params:
+        return params
+    bias = np.asarray(params["mlm/bias"])
+    return params | {"mlm/bias": np.where(bias == diffusion.FORBIDDEN, np.float32(0), bias)}
 
 
 def _check_fit(

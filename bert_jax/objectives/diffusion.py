@@ -20,6 +20,8 @@ from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
 from bert_jax.objectives.base import Objective, cross_entropy
 
+FORBIDDEN = np.float32(-1e9)  # a logit whose probability is 0
+
 
 @dataclasses.dataclass(frozen=True)
 class Diffusion(Objective):
@@ -52,7 +54,7 @@ class Diffusion(Objective):
         mask = jnp.take_along_axis(batch["inputs"], batch["predict_positions"], axis=1)
         words = jax.lax.broadcasted_iota(jnp.int32, outputs.shape, 2)  # [B, K, V padded]
         # The softmax gives [MASK] a probability of 0, as in MDLM (Sahoo et al., 2024).
-        logits = jnp.where(words == mask[..., None], -1e9, outputs)
+        logits = jnp.where(words == mask[..., None], FORBIDDEN, outputs)
         targets, used = self.find_targets(batch)
         metrics = cross_entropy(logits, targets, used, self.name)
         weighted = cross_entropy(logits, targets, used * batch["bound_weights"], self.name)
@@ -72,5 +74,5 @@ def forbid_mask_token(config: knobs.Config, params: Any, mask: int) -> Any:
     bias = params["mlm"]["bias"]
     # Parameters in numpy stay on the host; jax would move the bias to a device.
     numpy: Any = jnp if isinstance(bias, jax.Array) else np
-    without = numpy.where(numpy.arange(len(bias)) == mask, numpy.float32(-1e9), bias)
+    without = numpy.where(numpy.arange(len(bias)) == mask, FORBIDDEN, bias)
     return {**params, "mlm": {**params["mlm"], "bias": without}}

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.config import knobs
 from bert_jax.interop import initial, runs
+from bert_jax.objectives import diffusion
 from tests import tiny
 from tests.families import EXPRESSED
 from tests.suites.masked import make_model
@@ -42,6 +43,21 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
     for part in ("dense", "norm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], run.params["mlm"][part])
     np.testing.assert_array_equal(found["logits"]["kernel"], fresh["classify"]["logits"]["kernel"])
+
+
+def test_start_lets_diffusion_predict_mask_again(run, monkeypatch):
+    """The bias of [MASK], -1e9 in a model that is opened, would spoil an update of LAMB."""
+    trained = dataclasses.replace(run.config, objectives={"diffusion": knobs.Objective(1.0)})
+    mask = run.tokenizer.special.mask
+    params = diffusion.forbid_mask_token(trained, run.params, mask)
+    assert params["mlm"]["bias"][mask] < -1e8
+    monkeypatch.setattr(runs, "open_run", lambda *_: dataclasses.replace(run, params=params))
+    fresh = draw_fresh(run.config, run)
+    config = dataclasses.replace(run.config, init_from="run")
+    found = initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)
+    expected = np.asarray(run.params["mlm"]["bias"]).copy()
+    expected[mask] = 0
+    np.testing.assert_array_equal(found["mlm"]["bias"], expected)
 
 
 @pytest.mark.parametrize(
