@@ -300,6 +300,11 @@ class Config:
         return dataclasses.replace(self, objectives=objectives, checkpoints=checkpoints)
 
     @property
+    def shifted(self) -> bool:
+        """True if a masked token is predicted from the place before it."""
+        return any(objective.shift for objective in self.objectives.values())
+
+    @property
     def kind(self) -> str:
         """The name of the objective over labels, such as "classify"; empty if there is none."""
         return next((name for name in self.objectives if name in LABELLED), "")

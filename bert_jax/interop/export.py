@@ -150,7 +150,7 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
     wrong: dict[str, Any] = {f"model.{name}": value for name, value in different.items()}
     if config_json.reads_last_token(config.model, heads):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
-    if any(objective.shift for objective in config.objectives.values()):
+    if config.shifted:
         wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
     for name in sorted(heads - family.heads):
         wrong[f"objectives.{name}"] = f"no head of {family.title}"

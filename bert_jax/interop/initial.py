@@ -55,6 +55,12 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
         logger.warning(
             f"{source} was trained with {_list_settings(run.config.model, sorted(differ))}"
         )
+    both = set(config.heads) & set(run.config.heads)
+    if "mlm" in both and config.shifted != run.config.shifted:
+        logger.warning(
+            f"{source} was trained with objectives.hybrid.shift={run.config.shifted}: "
+            "its MLM head predicts tokens of other places than this run's"
+        )
     if config.init_fresh_layers:
         fresh |= _find_top(config, ours)
         top = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"

@@ -79,10 +79,9 @@ def build_network(
     """Build the network of a config, with all of its heads or with the head `only`."""
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
-    shift = any(row.shift for _, row in rows)
     # The generator goes with the MLM head: a network with only the detector has none.
     made = config.generator if "mlm" in {head_of(name) for name, _ in heads} else None
-    return Network(config.model, vocab_size, heads, train, shift, made)
+    return Network(config.model, vocab_size, heads, train, config.shifted, made)
 
 
 def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:

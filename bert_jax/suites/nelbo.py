@@ -52,7 +52,7 @@ def _score_corpus(run: runs.TrainedModel, options: Options) -> Detailed:
     objective = knobs.Objective(
         weight=1.0,
         end=not causal,
-        shift=any(objective.shift for objective in config.objectives.values()),
+        shift=config.shifted,
         generator=config.generator_share,
     )
     config = dataclasses.replace(config, objectives={name: objective})
