@@ -1,5 +1,8 @@
 """Format numbers as text: rounded for reading, or exact for hovering."""
 
+from bert_jax.config import knobs
+from bert_jax.masking import rates
+
 SPACE = "\N{NO-BREAK SPACE}"
 HOLE = "\N{EN DASH}"  # in place of a missing number
 SIZES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -29,3 +32,17 @@ def exact(value: float, percent: bool = False) -> str:
     if (float(value).is_integer() or abs(value) >= 1e5) and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.6g}"
+
+
+def format_rate(masking: knobs.Masking) -> str:
+    """Format a masking rate: a number, phases, a drawn range, or the rate of each of some views."""
+    shares = [masking.rate, *(to for _, to, _ in masking.phases)]
+    rate = " to ".join(number(value, True) for value in shares)
+    if masking.draw != "fixed":
+        low, high = (number(value, True) for value in rates.rate_range(masking))
+        rate = f"{masking.draw}, {low} to {high}"
+    wanted = masking.prediction_rate
+    views = rates.count_views(masking)
+    if wanted is None or views == 1:
+        return rate
+    return f"{rate} in each of {views} views, {number(wanted, True)} in all"

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from bert_jax.config import knobs
+from bert_jax.masking import rates
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
-from bert_jax.reporting.formats import SPACE, number, rounded
+from bert_jax.reporting.formats import SPACE, format_rate, number, rounded
 from bert_jax.reporting.metric_names import (
     WORDS,
     find_direction,
@@ -31,6 +35,7 @@ INTERVAL = (
     "intervals made in this way from many samples, 95 in 100 hold it (Wilson's interval of a "
     "proportion). What another seed would give is not in it."
 )
+UNITS = {"token": "", "word": ", in words", "span": ", in spans", "pmi": ", in collocations"}
 
 
 class Tile(NamedTuple):
@@ -90,10 +95,11 @@ def _list_facts(run: RunRecord) -> list[str]:
         parts.append(f"{number(objectives['hybrid'].get('share'), True)} of examples causal")
     if share := find_section(objectives, "replaced").get("generator"):
         parts.append(f"a generator of {number(share, True)} of the width")
-    if "rate" in masking and {"mlm", "diffusion", "hybrid", "replaced"} & set(objectives):
-        law = masking.get("draw", "fixed")
-        rate = number(masking["rate"], True) if law == "fixed" else f"drawn by the law {law}"
-        parts.append(f"masking rate {rate} of {masking.get('unit', 'token')}s")
+    if masking and {"mlm", "diffusion", "hybrid", "replaced"} & set(objectives):
+        known = msgspec.convert(masking, knobs.Masking)
+        parts.append(f"masking rate {format_rate(known)}{UNITS[known.unit]}")
+        if known.prediction_rate is not None and rates.count_views(known) == 1:
+            parts.append(f"prediction rate {number(known.prediction_rate, True)}")
     for known, text in (
         (recorded.get("batch_size"), "batch of {:,}"),
         (recorded.get("sequence_length"), "length {:,}"),

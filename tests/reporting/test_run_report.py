@@ -99,6 +99,26 @@ def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
     check_page(path.read_text(encoding="utf-8"), FROZEN / f"{name}.txt", pytestconfig)
 
 
+@pytest.mark.parametrize(
+    ("masking", "said"),
+    [
+        (
+            {"rate": 0.3, "phases": [[1.0, 0.15, "linear"]], "unit": "pmi"},
+            "masking rate 30.0 % to 15.0 %, in collocations · no",
+        ),
+        ({"draw": "uniform"}, "masking rate uniform, 0.000 % to 100.0 % · no"),
+        (
+            {"rate": 0.4, "prediction_rate": 0.1},
+            "masking rate 40.0 % · prediction rate 10.0 % · no",
+        ),
+        ({"rate": 0.15, "prediction_rate": 0.3}, "15.0 % in each of 2 views, 30.0 % in all · no"),
+    ],
+)
+def test_page_states_the_masking(tmp_path, masking, said):
+    write_run(tmp_path, {"objectives": {"mlm": {}}, "masking": masking}, [])
+    assert said in read_page(run_report.build_report(run_record.read_run(tmp_path)))
+
+
 def test_thousands_of_lines_stay_small(tmp_path):
     folder = pretrain(tmp_path, lines=4_000, steps=40_000)
     assert run_report.write_report(folder).stat().st_size < 300_000

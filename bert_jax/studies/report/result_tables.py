@@ -5,8 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from bert_jax.masking import rates
-from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.formats import HOLE, SPACE, format_rate, number
 from bert_jax.reporting.metric_names import LEDGER, find_title, is_result, is_share
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
@@ -237,27 +236,17 @@ def tabulate_ledger(view: View) -> list[Block]:
         known = {name: _average_ledger(runs, name) for name in LEDGER}
         if known["masked_fraction"] == HOLE:
             continue
-        row = [label, _format_rate(runs[0]), known["quota_fraction"], known["masked_fraction"]]
+        row = [
+            label,
+            format_rate(runs[0].entry.config.masking),
+            known["quota_fraction"],
+            known["masked_fraction"],
+        ]
         names = ("mask_token_fraction", "random_fraction", "kept_fraction")
         for share, name in zip(runs[0].entry.config.masking.replace, names, strict=True):
             row += [number(share, True), known[name]]
         rows.append(row)
     return [Table(head, rows)] if rows else []
-
-
-def _format_rate(result: Result) -> str:
-    """Format the masking rate of a run's config: a number, phases, a drawn range, or views."""
-    masking = result.entry.config.masking
-    shares = [masking.rate, *(to for _, to, _ in masking.phases)]
-    rate = " to ".join(number(value, True) for value in shares)
-    if masking.draw != "fixed":
-        low, high = (number(value, True) for value in rates.rate_range(masking))
-        rate = f"{masking.draw}, {low} to {high}"
-    wanted = masking.prediction_rate
-    views = rates.count_views(masking)
-    if wanted is None or views == 1:
-        return rate
-    return f"{rate} in each of {views} views, {number(wanted, True)} in all"
 
 
 def _average_ledger(runs: Sequence[Result], name: str) -> str:
