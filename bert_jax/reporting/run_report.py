@@ -96,10 +96,10 @@ def _list_facts(run: RunRecord) -> list[str]:
     if share := find_section(objectives, "replaced").get("generator"):
         parts.append(f"a generator of {number(share, True)} of the width")
     if masking and {"mlm", "diffusion", "hybrid", "replaced"} & set(objectives):
-        known = msgspec.convert(masking, knobs.Masking)
-        parts.append(f"masking rate {format_rate(known)}{UNITS[known.unit]}")
-        if known.prediction_rate is not None and rates.count_views(known) == 1:
-            parts.append(f"prediction rate {number(known.prediction_rate, True)}")
+        settings = msgspec.convert(masking, knobs.Masking)
+        parts.append(f"masking rate {format_rate(settings)}{UNITS[settings.unit]}")
+        if settings.prediction_rate is not None and rates.count_views(settings) == 1:
+            parts.append(f"prediction rate {number(settings.prediction_rate, True)}")
     for known, text in (
         (recorded.get("batch_size"), "batch of {:,}"),
         (recorded.get("sequence_length"), "length {:,}"),
