@@ -91,6 +91,9 @@ class Clock:
         if self._count == 1:  # the first call returns once the update is compiled
             other = self._waited + self._left_out
             self._seconds["compile"] += time.perf_counter() - self._began - other
+
+    def end_update(self) -> None:
+        """Note that the update counted last is done; after the warm-up the rates begin anew."""
         if self._count == WARM:
             self._tokens = self._flops = self._waited = self._left_out = 0.0
             self._began = time.perf_counter()
@@ -98,7 +101,7 @@ class Clock:
     def values(self) -> dict[str, float]:
         """Return {metric: value}: speeds since the warm-up, and seconds and peak memory.
 
-        Seconds and memory are taken over all attempts.
+        The update counted last is done. Seconds and memory are taken over all attempts.
         """
         state = self.state()
         out = {f"{name}_seconds": seconds for name, seconds in state["seconds"].items()}

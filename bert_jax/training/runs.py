@@ -167,7 +167,8 @@ class Runs:
             return
         step, on_device, ids = self._pending
         self._pending = None
-        metrics = self.program.fetch_metrics(on_device)
+        metrics = self.program.fetch_metrics(on_device)  # waits until the update is done
+        self.clock.end_update()
         for index, run in self.list_active():
             with self._freeze_if_diverged(run):
                 run.record_update(metrics[index], ids, step)

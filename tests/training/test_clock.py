@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from unittest import mock
 
 import jax
 import numpy as np
@@ -24,12 +25,14 @@ def now(monkeypatch) -> list[float]:
     return time
 
 
-def pass_updates(one: Clock, now: list[float], count: int, stepping: float = 3.0) -> None:
+def pass_updates(one: Clock, now: list[float], count: int, compiling: float = 0.0) -> None:
     for _ in range(count):
         with one.on("data"):
             now[0] += 1.0
-        now[0] += stepping
+        now[0] += compiling
         one.tick(BATCH)
+        now[0] += 3.0
+        one.end_update()
 
 
 def test_clock_tells_time_apart(now, monkeypatch):
@@ -38,7 +41,7 @@ def test_clock_tells_time_apart(now, monkeypatch):
     with contextlib.suppress(stop.Interrupted), one.on("evaluation"):  # owed, and cut off
         now[0] += 6
         raise stop.Interrupted
-    pass_updates(one, now, 1, stepping=50)
+    pass_updates(one, now, 1, compiling=50)
     pass_updates(one, now, clock.WARM - 1)
     assert "step_seconds" not in one.values()
     for bucket, seconds in (("evaluation", 7.0), ("saving", 4.0)):
@@ -70,13 +73,35 @@ def test_half_of_the_rows_stand_for_the_whole_batch(now):
         assert found[1][name] == pytest.approx(2 * found[0][name])
 
 
-def test_waiting_for_an_update_is_not_saving(now):
+@pytest.mark.parametrize(
+    ("saves", "seconds"), [([], 3.0), ([clock.WARM], 3.1), ([20], 3.0), ([*range(21)], 4.0)]
+)
+def test_speed_is_that_of_updates_that_are_done(now, saves, seconds):
+    """The host fetches a batch while the device works; before a save it waits for the device."""
+
+    def wait(end: float) -> list[None]:
+        now[0] = max(now[0], end)
+        return [None]
+
+    found: list[dict[str, float]] = []
     together = Runs.__new__(Runs)
+    together.config = tiny.config(logging__every=20)
     together.clock = Clock(CONFIG, tiny.VOCAB)
-    together._runs = []
-    together.record_pending_metrics = lambda: now.__setitem__(0, now[0] + 5)
-    together.save_runs({}, 1)
-    assert (now[0], together.clock.state()["seconds"]["saving"]) == (105.0, 0.0)
+    together.program = mock.Mock(fetch_metrics=wait)
+    run = mock.Mock(failed=None, log_window=lambda step, speed: found.append(speed))
+    run.save_state = lambda *_: now.__setitem__(0, now[0] + 7)
+    together._runs = [run]
+    together._pending = None
+    end = 0.0
+    for step in range(1, 22):
+        now[0] += 1
+        end = max(end, now[0]) + 3
+        together.record_update(step, end, BATCH)
+        if step in saves:
+            together.save_runs({}, step)
+    assert found[0]["step_seconds"] == pytest.approx(seconds)
+    tokens, _ = clock.count_work(CONFIG, tiny.VOCAB, BATCH)
+    assert found[0]["tokens_per_second"] == pytest.approx(tokens / seconds)
 
 
 def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
