@@ -132,8 +132,9 @@ class Runs:
         owed = [name for name in self.config.evals if any(name in run.owed for run in self._runs)]
         left = self.run_evaluations(owed, state, step, only_owed=True)
         for run in self._runs:
-            if run.saved.get("owed"):  # also of evaluations that the config has no more
-                run.save_evaluations(step, [name for name in run.owed if name in left])
+            still = [name for name in left if name in run.owed or name not in owed]
+            if still or run.saved.get("owed"):  # also of evaluations that the config has no more
+                run.save_evaluations(step, still)
         if left:
             self.raise_stopped(step)
 
@@ -178,7 +179,7 @@ class Runs:
     def list_due(self, step: int) -> list[str]:
         """List the evaluations to run after an update.
 
-        An evaluation whose `every` is 0 runs only after the last update.
+        An evaluation whose `every` is 0 runs only after the last update: see `run_evaluations`.
         """
         due = []
         for name, settings in self.config.evals.items():
@@ -190,10 +191,25 @@ class Runs:
     def run_evaluations(
         self, names: list[str], state: State, step: int, only_owed: bool = False
     ) -> list[str]:
-        """Evaluate each run that has not diverged; list the evaluations that a signal cut off.
+        """Evaluate each run that has not diverged; list the evaluations that a signal left out.
 
-        With `only_owed`, a run makes only the evaluations that it owes.
+        With `only_owed`, a run makes only the evaluations that it owes. If patience ends the runs
+        now, this update is their last, and the evaluations that were not due follow.
         """
+        went_on = not self.patience_ended
+        left = self._evaluate_each(names, state, step, only_owed)
+        if went_on and self.patience_ended:
+            due = self.list_due(step)
+            rest = [name for name in self.config.evals if name not in due]
+            if left:
+                return left + rest
+            left = self._evaluate_each(rest, state, step)
+        return left
+
+    def _evaluate_each(
+        self, names: list[str], state: State, step: int, only_owed: bool = False
+    ) -> list[str]:
+        """Make some evaluations; list those that a signal left out."""
         if names:
             self.record_pending_metrics()
         for position, name in enumerate(names):
@@ -270,7 +286,8 @@ class Runs:
         if jax.process_index() != 0:
             return
         for _, run in self.list_active():
-            if self.patience_ended:
+            last = max(list_steps(run.checkpoints.folder), default=0)
+            if self.patience_ended and last < run.config.steps:
                 best = run.config.checkpoints.best
                 logger.info(
                     f"ended early: {run.misses} evaluations in a row without a better {best}"

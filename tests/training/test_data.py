@@ -12,7 +12,8 @@ import pytest
 from bert_jax import train
 from bert_jax.config import default, knobs, load_file
 from bert_jax.data import pipeline, prepare
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, Stopped
+from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from bert_jax.training import data
 from bert_jax.training import runs as training_runs
@@ -64,9 +65,11 @@ def test_task_ignores_the_copies_of_a_preset(folder, monkeypatch):
 
 
 def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, capfd, one_device):
-    """It is stopped and resumed between two evaluations; ended, it stays so."""
+    """Faults come between two evaluations, before the last, and in the one at the end."""
     settings = {"epochs": 40, "checkpoints__patience": 2, "optim__learning_rate": 0}
     config = classify(folder, **settings)
+    final = dataclasses.replace(config.evals["validation"], epochs=None, every=0)
+    config = dataclasses.replace(config, evals={**config.evals, "final": final})
     every = data.load_training_data(config).config.checkpoints.every
 
     def stop(name: str, step: int) -> None:
@@ -77,12 +80,25 @@ def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, c
         fault_points.plant(training_runs, stop, patch.setattr)
         with pytest.raises(RuntimeError, match="a fault of this test"):
             train.run(config, tmp_path, command=[])
+    stops = (training_runs.Runs, "list_due", every), (TaskEvaluator, "evaluate", 2)
+    for owner, name, call in stops:
+        with monkeypatch.context() as patch:
+            fault_points.stop_at(owner, name, call, patch.setattr)
+            with pytest.raises(Stopped):
+                train.run(config, tmp_path, command=[])
     train.run(config, tmp_path, command=[])
     # One evaluation to compare with, and two misses.
-    assert max(line["step"] for line in outcomes.metrics(tmp_path)) == 3 * every
+    lines = outcomes.metrics(tmp_path)
+    assert max(line["step"] for line in lines) == 3 * every
+    assert [line["step"] for line in lines if "eval/final/loss" in line] == [3 * every]
     assert "ended early: 2 evaluations" in capfd.readouterr().err
     before = (tmp_path / "metrics.jsonl").read_bytes()
     train.run(config, tmp_path, command=[])
+    assert "ended early" in capfd.readouterr().err
+    shorter = dataclasses.replace(config, epochs=None, steps=3 * every)
+    allowed = ("epochs", "steps", "optim.warmup_steps")
+    train.run(shorter, tmp_path, allow_change=allowed, command=[])
+    assert "ended early" not in capfd.readouterr().err
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
