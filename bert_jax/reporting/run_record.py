@@ -1,6 +1,7 @@
 """What a run has written, read for its pages: config, metrics by step, and saved checkpoints."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,14 +80,21 @@ class RunRecord:
         return "training now" if self.training else "stopped"
 
     def _is_out_of_patience(self) -> bool:
-        """Tell whether at least the last `patience` evaluations were not better than the best."""
+        """Tell whether the last `patience` evaluations, or more, were misses: see `Run.ended`."""
         patience = find_section(self.recorded, "checkpoints").get("patience") or 0
-        values = [value for _, value in self.curves.get(self.ranked_by, [])]
-        if not values or not patience:
-            return False
         direction = metric_names.find_direction(self.ranked_by)
-        best = max(values, key=lambda value: direction * value)
-        return len(values) - 1 - values.index(best) >= patience
+        best = -math.inf
+        misses = 0
+        for row in self.rows:
+            if self.ranked_by not in row:
+                continue
+            value = row[self.ranked_by]
+            if jsons.is_finite(value) and direction * value > best:
+                best = direction * value
+                misses = 0
+            else:
+                misses += best > -math.inf
+        return 0 < patience <= misses
 
     def last(self, name: str) -> float | None:
         """Return the last value of a training metric; None without a value."""

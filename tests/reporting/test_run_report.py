@@ -1,6 +1,7 @@
 """The page of a run in any state: what it says of the files of the run is frozen."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from bert_jax import config
 from bert_jax.reporting import run_record, run_report
 from bert_jax.system import folder_locks
-from tests.pages import a_run, check_page, keep_steps, read_page, write_run
+from tests.pages import BEST, a_run, check_page, keep_steps, read_page, write_run
 
 FROZEN = Path(__file__).parent / "frozen"
 
@@ -146,8 +147,13 @@ def test_page_says_why_a_step_is_served(kept, best, why, tmp_path):
 
 def test_run_says_how_far_it_is(tmp_path):
     assert "600 of 600, finished" in show(a_run(tmp_path))
-    for patience, state in ((1, "ended early"), (2, "stopped")):
-        a_run(tmp_path, steps=1000, checkpoints={"best": "mlm_loss", "patience": patience})
+    missed = BEST | {500: math.nan}
+    for losses, patience, state in (
+        (BEST, 1, "ended early"),
+        (missed, 2, "ended early"),
+        (BEST, 2, "stopped"),
+    ):
+        a_run(tmp_path, losses, 1000, checkpoints={"best": "mlm_loss", "patience": patience})
         assert f"600 of 1,000, {state}" in show(tmp_path)
     with folder_locks.hold_lock(tmp_path):
         assert "600 of 1,000, training now" in show(tmp_path)
