@@ -88,12 +88,16 @@ class WeightsAndBiases:
             config=dict(config),
             settings=wandb.Settings(console="off", silent=True, reinit="create_new"),
         )
+        self._start = start
         self.run = self._run.id
         logger.info(f"wandb: run {self.run}, {self._run.url or self._run.dir}")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the metrics of a step; the library ignores steps that it has already."""
-        self._run.log(dict(values), step=step)
+        """Log the metrics of a step; the library ignores steps that an earlier attempt logged.
+
+        An evaluation made up for belongs to such a step, so it is logged with the next one.
+        """
+        self._run.log(dict(values), step=step + (step == self._start))
 
     def close(self, finished: bool) -> None:
         """Send what is left, with the exit code 0 if training reached its end."""
@@ -204,18 +208,21 @@ class Trackers:
     def close(self, finished: bool) -> None:
         """Close each tracker; `finished` tells whether training reached its end."""
         for name, tracker in [*self._open.items()]:
-            with self._warn_of_failure(name):
+            with self._warn_of_failure(name, finished):
                 tracker.close(finished)
 
     @contextlib.contextmanager
-    def _warn_of_failure(self, name: str) -> Iterator[None]:
-        """Turn an error of a tracker's library into a warning, and drop the tracker."""
+    def _warn_of_failure(self, name: str, finished: bool = False) -> Iterator[None]:
+        """Turn an error of a tracker's library into a warning, and drop the tracker.
+
+        `finished` tells whether training has reached its end.
+        """
         try:
             yield
         except Exception as error:  # no tracker may end a run, whatever its library raises
             if broken := self._open.pop(name, None):
                 with contextlib.suppress(Exception):  # it has failed, and the user is told why
-                    broken.close(finished=False)
+                    broken.close(finished)
             problem = textwrap.shorten(first_line(error), 200)
             logger.warning(
                 f"tracker {name}: {problem}; the run goes on without it, "

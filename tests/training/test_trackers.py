@@ -114,6 +114,10 @@ def test_wandb_resumes_the_run_by_its_id(tmp_path, monkeypatch):
     run = module.init.return_value
     assert run.log.call_args_list[0] == mock.call({"train/loss": 1.0}, step=1)
     run.finish.assert_called_with(exit_code=0)
+    tracker = trackers.WeightsAndBiases(tmp_path, 4, {}, "abc")  # step 4 has lines already
+    for step in (4, 5):
+        tracker.add(step, {})
+        assert run.log.call_args == mock.call({}, step=5)
 
 
 @pytest.fixture
@@ -143,6 +147,12 @@ def test_mlflow_that_fails_later_costs_one_warning(sender, tmp_path, mlflow, cap
     write_steps(tmp_path, 1, 3, "mlflow")
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert said.startswith("warning: tracker mlflow: no route to host; the run goes on without it")
+
+
+def test_mlflow_has_a_finished_run_if_it_fails_last(tmp_path, mlflow):
+    mlflow.log_metrics.side_effect = OSError("no route to host")
+    write_steps(tmp_path, 1, 1, "mlflow")
+    mlflow.MlflowClient.return_value.set_terminated.assert_called_with("abc", "FINISHED")
 
 
 def test_slow_mlflow_delays_no_update(tmp_path, mlflow):
