@@ -157,7 +157,13 @@ class Worker:
         return dataclasses.replace(cell.config, branch_from=f"{trunk}@{cell.fork}")
 
     def train(self, cells: Sequence[Cell]) -> None:
-        """Train cells together, and write for each how its training ended."""
+        """Train cells together, and write for each how its training ended.
+
+        A cell that diverged before the others failed has its end already.
+        """
+        cells = [cell for cell in cells if not self._place.read_trained(cell.id)]
+        if not cells:
+            return
         jobs = {self._place.cell(cell.id): (cell, self.find_branch(cell)) for cell in cells}
 
         def write_end(folder: Path, error: DivergedError | None = None) -> None:
@@ -362,9 +368,10 @@ def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) 
         code = base.wait_for(base.start_process(words, {CHILD: "1"}))
         if code:  # jax ends a process whose peers are lost by a signal, and that is resumable
             return code if code > 0 else base.STOPPED
-    if os.environ.get("JAX_PROCESS_ID", "0") == "0":
-        work(place, group, train)
-    return 0
+    if os.environ.get("JAX_PROCESS_ID", "0") != "0":
+        return 0
+    work(place, group, train)
+    return base.FAILED if place.read_failure(cell.id) else 0
 
 
 def _keep_programs(place: StudyFolder) -> None:

@@ -5,13 +5,14 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.config import load_file, override, to_dict
-from bert_jax.errors import DataError, Stopped
+from bert_jax.errors import DataError, DivergedError, Stopped
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Cell, Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import StudyFolder
@@ -188,25 +189,30 @@ def test_run_that_diverges_is_final(bare, tmp_path, monkeypatch):
 
 @pytest.mark.fault(24)
 @pytest.mark.fault(23)
-def test_cells_that_fail_together_are_tried_alone(bare, tmp_path):
-    """The order is: all cells, then each; the next worker tries each at once."""
+@pytest.mark.parametrize("end", ["done", "diverged"])
+def test_cells_that_fail_together_are_tried_alone(bare, tmp_path, end):
+    """The order is: all cells, then each that has no end; the next worker tries each at once."""
     place, cells = prepare(tmp_path, bare)
     tried: list[list[str]] = []
 
-    def refuse(runs: list[Any], **_: object) -> bool:
+    def refuse(runs: list[Any], *, on_diverged: Any, **_: object) -> bool:
         names = [workdir.name for _, workdir in runs]
         tried.append(names)
+        if end == "diverged" and cells[0].id in names:
+            on_diverged(place.cell(cells[0].id), DivergedError("not finite"))
         if cells[1].id in names:
             raise DataError("the text is gone")
         return False
 
     names = [cell.id for cell in cells]
     worker.work(place, "g", refuse)
-    assert tried == [names, [names[0]], [names[1]]]
-    assert [place.read_state(cell).name for cell in cells] == ["done", "failed"]
+    again = [names[:1]] if end == "done" else []
+    assert tried == [names, *again, names[1:]]
+    assert [place.read_state(cell).name for cell in cells] == [end, "failed"]
     assert place.read_state(cells[1]).error == "training: the text is gone"
+    tried.clear()
     worker.work(place, "g", refuse)
-    assert tried[3:] == [[names[1]]]
+    assert tried == [names[1:]]
 
 
 def test_cell_that_kills_its_process_is_tried_last(bare, tmp_path):
@@ -270,6 +276,9 @@ def test_first_worker_evaluates_what_children_train(
 
     assert worker._work_with_others(place, "g", cell, refuse) == code
     assert (evaluated, bool(place.read_trained(cell.id))) == (made, not code)
+    if made:
+        monkeypatch.setattr(worker.Worker, "run_suite", mock.Mock(side_effect=DataError("gone")))
+        assert worker._work_with_others(place, "g", cell, refuse) == worker.base.FAILED
 
 
 @pytest.mark.parametrize(("index", "noted"), [(0, True), (1, False)])
