@@ -150,7 +150,7 @@ def test_local_engine_shares_out_gpus(place, monkeypatch, jobs, visible, share):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
     variables = local.Local(place, jobs, {})._choose_devices(jobs - 1)
     assert variables.get("CUDA_VISIBLE_DEVICES") == visible
-    assert variables.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == share
+    assert variables.get(local.FRACTION) == share
 
 
 JOB = """
@@ -231,3 +231,10 @@ def test_engine_refuses_what_it_cannot_use(name, options, message, stand_ins, pl
 )
 def test_ray_runs_as_many_as_fit(stand_ins, place, jobs, options, most):
     assert engines.TABLE["ray"](place, jobs, options).most == most
+
+
+def test_ray_shares_out_the_memory_of_a_gpu(stand_ins, place, monkeypatch):
+    monkeypatch.setattr(clusters.Ray, "cluster_resources", lambda _: {"CPU": 2.0, "GPU": 1.0})
+    for amount, share in ("0.5", "0.450"), ("1", None):
+        variables = engines.TABLE["ray"](place, 0, {"num_gpus": amount})._variables
+        assert variables.get(local.FRACTION) == share

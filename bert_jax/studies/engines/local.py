@@ -18,6 +18,7 @@ from bert_jax.studies.folder import StudyFolder
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # variable: the share that jax allocates of a GPU
 MEMORY = 0.9  # share of a GPU's memory that processes which share the GPU may take together
 
 
@@ -76,8 +77,8 @@ class Local:
             return {}
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}
         together = math.ceil(self._jobs / len(self._devices))
-        if together > 1 and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:
-            variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY / together:.3f}"
+        if together > 1 and FRACTION not in os.environ:
+            variables[FRACTION] = f"{MEMORY / together:.3f}"
         return variables
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bert_jax.errors import ConfigError, need
 from bert_jax.studies.engines.base import FAILED, LOST, STOPPED, start_worker, wait_for
+from bert_jax.studies.engines.local import FRACTION, MEMORY
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import extras
 
@@ -52,6 +53,8 @@ class Ray:
         )(run_worker)
         # Ray counts cores but assigns none, so a worker is told how many threads it may use.
         self._variables = {} if gpus else {"NPROC": str(max(1, int(cpus)))}
+        if 0 < gpus < 1 and FRACTION not in os.environ:
+            self._variables[FRACTION] = f"{MEMORY * gpus:.3f}"
 
     def start(self, groups: Sequence[str]) -> Iterator[Any]:
         """Make a remote call for each group."""
