@@ -1,9 +1,9 @@
 """The metrics of each kind of task, by scikit-learn, scipy, seqeval and SQuAD's own rules.
 
-Metrics of a class that never occurs are 0, as in the libraries. A correlation is NaN if one side is
-constant or there are fewer than two numbers. The label of a word that was cut off counts as wrong,
-and as O when entities are counted. SQuAD's metrics are in per cent, as published; all others are
-fractions.
+Metrics of a class that never occurs are 0. The macro average counts this 0, so that it is over the
+same classes for every checkpoint. A correlation is NaN if one side is constant or there are fewer
+than two numbers. The label of a word that was cut off counts as wrong, and as O when entities are
+counted. SQuAD's metrics are in per cent, as published; all others are fractions.
 """
 
 import re
@@ -72,10 +72,11 @@ def _score_classes(
 
     chosen = [scores.argmax() for scores in predictions]
     binary = len(labels) == 2
-    average = {"average": "binary" if binary else "macro", "zero_division": 0}
+    # Without `labels` the macro average leaves out classes that neither side has.
+    average = {"average": "binary" if binary else "macro", "labels": list(range(len(labels)))}
     return {
         "accuracy": metrics.accuracy_score(truth, chosen),
-        "f1" if binary else "macro_f1": metrics.f1_score(truth, chosen, **average),
+        "f1" if binary else "macro_f1": metrics.f1_score(truth, chosen, zero_division=0, **average),
         "mcc": metrics.matthews_corrcoef(truth, chosen),
     }
 

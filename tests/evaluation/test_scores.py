@@ -139,6 +139,8 @@ def test_score_takes_constants_and_nan():
     found = scores.score("classify", examples([1, 1]), sure([1, 1], 2), ("a", "b"), TASK)
     assert found == {"accuracy": 1.0, "f1": 1.0, "mcc": 0.0}
     assert scores.score("classify", examples([0]), sure([0], 2), ("a", "b"), TASK)["f1"] == 0.0
+    found = scores.score("classify", examples([0, 1]), sure([0, 1], 3), ("a", "b", "c"), TASK)
+    assert found["macro_f1"] == pytest.approx(2 / 3)  # class c never occurs
     found = scores.score("regress", examples([1.0, 2.0]), [math.nan, math.inf], (), TASK)
     assert all(math.isnan(found[name]) for name in ("pearson", "spearman"))
     assert scores.score("tag", examples([(0, 0)]), [(0, 0)], NER, TASK)["f1"] == 0.0
