@@ -130,6 +130,7 @@ class Encoded(NamedTuple):
 
     hidden: "jax.Array"  # [B, L, D]
     pooled: "jax.Array | None"  # [B, S, D], when an objective reads it
-    embedding_table: "jax.Array"  # [V padded, D], or copies of it (`sharding.copy_per_device`)
+    # [V padded, table_width], or copies of it (`sharding.copy_per_device`)
+    embedding_table: "jax.Array"
     # [B, L, features x D], the last layers side by side, if model.features is above 1
     features: "jax.Array | None" = None

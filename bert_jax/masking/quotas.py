@@ -55,6 +55,8 @@ def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quota
     If an example has V views, the tables have a first axis of V + 1. View j selects the tokens
     between quota j and quota j + 1. Quota j is j times the quota of the rate, and at most the quota
     of the prediction rate. At rates of 15 % and 40 %, 100 tokens have the quotas 0, 15, 30 and 40.
+    With the rounding "nearest" all views together may select less than the prediction rate: 9
+    tokens have the quotas 0, 1, 2 and 3, although 40 % of 9 is nearer to 4.
     """
     means = mean_quotas(rate, length, settings.rounding)  # [L + 1]
     views = rates.count_views(settings)

@@ -104,8 +104,8 @@ def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selecti
     The original does this with words, in a loop over the row: at a quota of 3, units of sizes 2 3 1
     give the first and the third. Here all units are selected at first, and units that can never fit
     are removed, until the remaining ones fit. All units before the first overflow are decided
-    correctly, and no later unit finds more room. The room falls with every round. So there are at
-    most as many rounds as the largest unit present has tokens: two if all units are tokens.
+    correctly, and no later unit finds more room. The room falls with every round. So there is at
+    most one more round than the largest unit present has tokens: two if all units are tokens.
     """
     quota = jnp.minimum(quota, _reduce(jnp.sum, jnp.where(among, units.size, 0), units, 0))
 

@@ -51,10 +51,10 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> tuple[Array, Array]:
-        """Return the vectors [B, L, D] and the token table, which the tied MLM head reads too.
+        """Return the vectors [B, L, table_width] and the token table.
 
-        The table is [V padded, table_width], or a copy of it for each device: see
-        `sharding.copy_per_device`.
+        The tied MLM head reads the table too. The table is [V padded, table_width], or a copy of it
+        for each device: see `sharding.copy_per_device`.
         """
         cfg = self.cfg
         width = cfg.table_width
@@ -299,7 +299,7 @@ class Layers(NamedTuple):
 
     hidden: Array  # [layers + 1, B, L, D]: embeddings, each layer; the last as it is returned
     attention: Array  # float32 [layers, B, heads, L, L]
-    embedding_table: Array  # [V padded, D]
+    embedding_table: Array  # [V padded, table_width]
 
 
 def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
