@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.config import knobs, validation
+from bert_jax.config import knobs, table, validation
 from bert_jax.errors import DivergedError
 from bert_jax.system import allocator, folder_locks
 
@@ -54,6 +54,9 @@ def main(call: cli.Call) -> None:
     config = cli.read_config(call.args.config, call.overrides)
     allocator.retain_memory()  # memory that was freed is kept for the next arrays
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
+    for key in allowed:
+        if not table.is_entry(key):  # such as objectives.nsp, which one of two configs may lack
+            table.find_knob(key)
     run(
         config,
         call.args.workdir,

@@ -144,6 +144,11 @@ def generalize(path: str) -> str:
     return re.sub(rf"^({'|'.join(ENTRIES)})\.[^.]+", r"\1.*", path)
 
 
+def is_entry(path: str) -> bool:
+    """Tell whether a path names an entry, such as `evals.mine`, and not a knob."""
+    return generalize(path) in [f"{name}.*" for name in ENTRIES]
+
+
 def find_knob(path: str) -> Knob:
     """Return the knob at a path.
 

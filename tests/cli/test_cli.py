@@ -49,14 +49,22 @@ def test_train_gets_its_knobs_and_flags(monkeypatch):
     monkeypatch.setattr(allocator, "retain_memory", called.retain)
     argv = ["train", "--config=pretrain:mini", "--workdir=w", "--config.masking.rate=0.4"]
     argv += ["--config.seed", "7", "--dry-run"]
-    more = ["--allow-change=config.steps", "--allow-change", "seed", "--debug"]
+    more = ["--allow-change=config.steps", "--allow-change", "objectives.nsp", "--debug"]
     assert cli.execute([*argv, *more]) == 0
     retain, (_, (found, workdir), settings) = called.mock_calls
     assert (found.model.size, found.masking.rate, found.seed) == ("mini", 0.4, 7)
     assert (retain, workdir) == (mock.call.retain(), Path("w"))
     assert settings["dry_run"] is True
-    assert settings["allow_change"] == ("steps", "seed")
+    assert settings["allow_change"] == ("steps", "objectives.nsp")
     assert settings["command"][: len(argv) + 1] == ["bert-jax", *argv]
+
+
+def test_train_refuses_to_allow_an_unknown_knob(capsys):
+    config = f"--config={ROOT}/configs/tiny.py"
+    argv = ["train", config, "--workdir=w", "--allow-change=stpes"]
+    code, error, hint = read_failure(capsys, argv)
+    assert (code, error) == (2, "config has no knob 'stpes'")
+    assert hint.startswith("did you mean 'steps'?")
 
 
 def test_split_overrides_takes_knobs_in_order():
