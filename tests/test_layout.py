@@ -199,7 +199,6 @@ TESTED_BY = {
     "config.model_knobs": "config/test_presets.py",
     "models.loop": "models/test_encoder.py",
     "objectives.base": "objectives/test_words.py",
-    "reporting.page": "reporting/test_escaping.py",
     "reporting.text_table": "cli/test_doctor.py",
     "studies.report.best_value": "studies/test_answers.py",
     "studies.report.families": "studies/test_compare.py",

@@ -106,7 +106,8 @@ def read_asset(name: str) -> Markup:
 
 def name_anchor(title: str) -> str:
     """Make the HTML id of a section from its title; no other element has an id of this form."""
-    return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
+    words = re.sub(r"[\W_]+", "-", title.lower()).strip("-")
+    return f"to-{words}"
 
 
 def find_sections(body: str) -> list[tuple[str, str]]:

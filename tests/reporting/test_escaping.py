@@ -13,7 +13,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.interop import runs
-from bert_jax.reporting import run_record, run_report
+from bert_jax.reporting import page, run_record, run_report
 from bert_jax.views.document import make_visible
 from tests.pages import HOSTILE, Reader, keep_steps, write_run
 from tests.texts import ROOT
@@ -104,3 +104,9 @@ def test_only_files_and_figures_of_ours_are_markup():
     assert not re.findall(r"\|\s*safe\b|autoescape", "".join(templates))
     users = [file.name for file in package.rglob("*.py") if "Markup(" in file.read_text()]
     assert sorted(users) == ["page.py", "svg.py"]
+
+
+def test_anchors_keep_letters_of_any_script():
+    titles = ("By optim.learning_rate", "By 模型", "By 数据")
+    anchors = ["to-by-optim-learning-rate", "to-by-模型", "to-by-数据"]
+    assert [*map(page.name_anchor, titles)] == anchors
