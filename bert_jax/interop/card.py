@@ -14,7 +14,7 @@ from bert_jax.config import knobs
 from bert_jax.interop import huggingface, runs
 from bert_jax.interop.families import Family
 from bert_jax.reporting import records
-from bert_jax.reporting.formats import rounded
+from bert_jax.reporting.formats import escape_markdown, rounded
 
 ABSOLUTE = re.compile(r"(?<![\w.~/-])~?/(?:[^\s\"',=|/]+/)+")  # folders of this machine
 NONE = "None is on record for this step."
@@ -102,7 +102,8 @@ def write_card(
         datasets=sorted(name for kind, name in corpora if kind == "hub") or None,
         tags=[family.model_type, "jax", "sentence-transformers"],
     )
-    labels = [label for head in config.objectives.values() for label in head.labels]
+    heads = config.objectives.values()
+    labels = [escape_markdown(label) for head in heads for label in head.labels]
     return TEXT.format(
         **facts,
         data=data.to_yaml(),

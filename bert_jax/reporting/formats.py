@@ -1,4 +1,7 @@
-"""Format numbers as text: rounded for reading, or exact for hovering."""
+"""Format numbers as text, rounded or exact, and text as Markdown."""
+
+import re
+from html import escape
 
 from bert_jax.config import knobs
 from bert_jax.masking import rates
@@ -46,3 +49,14 @@ def format_rate(masking: knobs.Masking) -> str:
     if wanted is None or views == 1:
         return rate
     return f"{rate} in each of {views} views, {number(wanted, True)} in all"
+
+
+def escape_markdown(text: str) -> str:
+    """Escape a text so that Markdown and HTML show it unchanged, and put it on one line."""
+    text = re.sub(r"\s+", " ", escape(text, quote=False))
+    text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    return re.sub(
+        r"^(#+|[-+]|\d+(?=[.)]))(?=[.)]?(\s|$))",
+        lambda mark: f"{mark[0][:-1]}&#{ord(mark[0][-1])};",
+        text,
+    )

@@ -43,7 +43,7 @@ def test_card_names_data_of_the_hub(tmp_path):
 def test_card_names_no_folder_of_this_machine(tmp_path, monkeypatch):
     changes = {
         "task": {"source": f"files:{tmp_path}/x/train.tsv", "name": "complaints"},
-        "objectives": {"classify": {"labels": ("late", "rude")}},
+        "objectives": {"classify": {"labels": ("late", "*rude*<b>")}},
         "checkpoints": {"best": ""},
         "init_from": f"{tmp_path}/runs/base",
     }
@@ -53,7 +53,7 @@ def test_card_names_no_folder_of_this_machine(tmp_path, monkeypatch):
         '| `init_from` | `"base"` |',
         "Fine-tuned with bert_jax, starting from `base`",
         "Labelled data: `files: complaints train.tsv`.",
-        "one of late, rude",
+        r"one of late, \*rude\*&lt;b&gt;",
     ):
         assert said in text
     name = "google-bert/bert-base-uncased"

@@ -11,12 +11,12 @@ are folded on the page and left out of the summary.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TypeAlias
 
 from markupsafe import Markup
 
 from bert_jax.reporting.figures import Figure
+from bert_jax.reporting.formats import escape_markdown
 from bert_jax.reporting.page import Bold, Code, Table, Text, render
 from bert_jax.reporting.svg import draw_svg
 
@@ -142,17 +142,6 @@ def _style(text: str) -> str:
     if isinstance(text, Link):
         return f"[{safe}]({text.path})"
     return f"**{safe}**" if isinstance(text, Bold) else safe
-
-
-def escape_markdown(text: str) -> str:
-    """Escape a text so that Markdown and HTML show it unchanged, and put it on one line."""
-    text = re.sub(r"\s+", " ", escape(text, quote=False))
-    text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
-    return re.sub(
-        r"^(#+|[-+]|\d+(?=[.)]))(?=[.)]?(\s|$))",
-        lambda mark: f"{mark[0][:-1]}&#{ord(mark[0][-1])};",
-        text,
-    )
 
 
 # --- HTML ---------------------------------------------------------------------------------------
