@@ -43,6 +43,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
     "knobs": "every knob with its default, its values, where it acts and what it does",
 }
+TELLING = (["study", "status"], ["study", "report"])  # actions that nothing continues
 UNFORESEEN, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
@@ -125,7 +126,8 @@ def execute(argv: list[str]) -> int:
             print(f"bert-jax {bert_jax.__version__}")
         else:
             command = _find_command(name)
-            resumable = getattr(command, "RESUMABLE", False)
+            only_tells = "--dry-run" in words or words[:2] in TELLING
+            resumable = getattr(command, "RESUMABLE", False) and not only_tells
             _run_command(name, command, words[1:])
         sys.stdout.flush()  # while an error can still be told
         return 0

@@ -151,12 +151,15 @@ def test_debug_shows_the_traceback(monkeypatch, capsys, error, argv):
     [
         (f"train --config={ROOT}/configs/tiny.py --workdir=w", 75, "the same command continues"),
         (f"prepare --config={ROOT}/configs/tiny.py", 75, "the same command continues"),
+        (f"train --config={ROOT}/configs/tiny.py --workdir=w --dry-run", 130, ""),
+        ("study status --workdir=w", 130, ""),
         ("evaluate --model=m", 130, ""),
     ],
 )
 def test_interrupt_is_resumable_or_130(monkeypatch, capsys, words, code, hint):
     argv = words.split()
-    fail_with(monkeypatch, KeyboardInterrupt(), argv[0])
+    place = {"study": "study.main"}.get(argv[0], f"{argv[0]}.run")
+    monkeypatch.setattr(f"bert_jax.{place}", mock.Mock(side_effect=KeyboardInterrupt))
     assert read_failure(capsys, argv) == (code, "interrupted", hint)
 
 
