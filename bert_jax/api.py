@@ -336,7 +336,7 @@ def _read_path(path: str | os.PathLike, what: str) -> Path:
     """Convert a path; refuse an empty path, which would mean the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
-    return Path(path)
+    return Path(path).expanduser()
 
 
 def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> None:

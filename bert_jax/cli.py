@@ -280,8 +280,11 @@ def check_nonempty(text: str) -> str:
 
 
 def read_path(text: str) -> Path:
-    """Convert a text to a path; refuse an empty text, which would mean the current folder."""
-    return Path(check_nonempty(text))
+    """Convert a text to a path; refuse an empty text, which would mean the current folder.
+
+    A shell leaves the ~ of --flag=~/path as it is.
+    """
+    return Path(check_nonempty(text)).expanduser()
 
 
 def add_config_flag(parser: ArgumentParser) -> None:

@@ -48,7 +48,8 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
 
-    if (Path(checkpoint) / "checkpoints").is_dir() or runs.is_step(Path(checkpoint)):
+    given = Path(checkpoint).expanduser()
+    if (given / "checkpoints").is_dir() or runs.is_step(given):
         raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
     opened = runs.open_foreign(checkpoint, tokenizer, **allowed)
     with fresh_folder(output) as folder:

@@ -24,7 +24,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    run([Path(folder) for folder in call.args.runs], call.args.output)
+    run([Path(folder).expanduser() for folder in call.args.runs], call.args.output)
 
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:

@@ -22,7 +22,7 @@ def find_config(path: str) -> Path:
 
     A folder of the same name is passed over.
     """
-    given = Path(path)
+    given = Path(path).expanduser()
     if given.is_file():
         return given
     own = {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
@@ -40,7 +40,7 @@ def find_study(path: str) -> Path:
     The path is a folder or a file, or the name of one of the project's studies. A folder without a
     study.py, such as a workdir, is passed over.
     """
-    given = Path(path)
+    given = Path(path).expanduser()
     file = given / "study.py" if given.suffix != ".py" else given
     if file.is_file():
         return file

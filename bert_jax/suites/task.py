@@ -81,7 +81,7 @@ def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) 
     config, head = _arrange_head(config, run)
     splits = _choose_splits(config, options)
     if options.submission:  # before the evaluation, whose scores an error would lose
-        folder = Path(options.submission)
+        folder = Path(options.submission).expanduser()
         labels = config.objectives[kind].labels
         for split in splits.values():
             submission.check_submission(config.task.name, split, labels, folder)

@@ -13,6 +13,7 @@ import glob
 import hashlib
 import itertools
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,12 +60,13 @@ def find_files(
     For a folder, these are its files with one of the endings, gzipped or not.
     """
     kind, _, pattern = source.partition(":")
-    if Path(source).exists():
+    if Path(source).expanduser().exists():
         pattern = source
     elif kind != "files" or not pattern:
         raise ConfigError(
             f"suite {suite} cannot read --source={source!r}", f"for example --source={example}"
         )
+    pattern = os.path.expanduser(pattern)
     if Path(pattern).is_dir():
         names = [f"*.{ending}{packed}" for ending in endings for packed in ("", ".gz")]
         files = sorted(file for name in names for file in Path(pattern).glob(name))

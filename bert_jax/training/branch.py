@@ -93,10 +93,11 @@ def check_trunk(config: knobs.Config) -> None:
     The data of the two runs is not compared. Nor are the updates of a run over epochs of text,
     because its steps are counted when the text is prepared.
     """
-    run, step = config.trunk
-    reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
+    name, step = config.trunk
+    run = Path(name).expanduser()
+    reading.choose_together(run / "checkpoints", step)  # the arrays are sound too
     if config.epochs is None or config.task.source:
-        _refuse_other_trunk(config, {}, Path(run))
+        _refuse_other_trunk(config, {}, run)
 
 
 def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], run: Path) -> None:

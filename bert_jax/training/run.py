@@ -106,7 +106,7 @@ class Run:
             self.saved = resume.check_same(record, self._meta, allowed, self.workdir)
             return state, restored_step
         if self.fork:
-            trunk = Path(self.trunk)
+            trunk = Path(self.trunk).expanduser()
             state, self.saved = branch.start_branch(
                 self.config, self._fingerprints, trunk, compiled.describe_state()
             )

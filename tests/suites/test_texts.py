@@ -16,13 +16,14 @@ from tests import reactions
 from tests.suites.asking import load_passages
 
 
-def test_find_files_takes_patterns_and_folders(tmp_path):
+def test_find_files_takes_patterns_and_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("b.txt", "a.jsonl.gz", "c.csv", "x[1].txt"):
         (tmp_path / name).touch()
     for source, found in (
         (tmp_path, ["a.jsonl.gz", "b.txt", "x[1].txt"]),
         (f"files:{tmp_path}/*.txt", ["b.txt", "x[1].txt"]),
-        (f"files:{tmp_path}/x[1].txt", ["x[1].txt"]),
+        ("files:~/x[1].txt", ["x[1].txt"]),
     ):
         files = texts.find_files(str(source), "pll", "files:x", texts.TEXTS)
         assert [file.name for file in files] == found
