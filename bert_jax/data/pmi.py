@@ -29,7 +29,7 @@ from bert_jax.data.ngrams import Hashes, hash_ngrams, word_hashes
 from bert_jax.system import disk, folder_locks
 from bert_jax.system.log import log_line
 
-VERSION = 1  # of the construction: raise it when a list would come out different
+VERSION = 2  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
 SEARCHED = 500_000_000  # tokens of text in which collocations are counted, at most
 OFTEN = 10  # a collocation occurs more often than this
@@ -164,7 +164,7 @@ class Search:
     def _limit(self, keys: list[np.ndarray]) -> float:
         """Return the length that the list needs to cover the share `coverage` of the words."""
         least = [np.zeros(0)]  # of each word, the shortest list that covers it
-        every = max(1, len(self.split.tokens) // SAMPLE)
+        every = max(1, min(len(self.split.tokens), SEARCHED) // SAMPLE)
         for number, block in enumerate(self._blocks()):
             if number % every:
                 continue

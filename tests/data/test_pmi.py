@@ -123,6 +123,11 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
         patch.setattr(pmi, "HELD", 50)  # passes and blocks change nothing
         patch.setattr(pmi, "BLOCK", 30)
         assert search(prepared, masking) == wanted
+        patch.setattr(pmi, "SEARCHED", 100)  # tokens of documents that are drawn
+        part = dataclasses.replace(masking, pmi_coverage=0.2)
+        whole = search(prepared, part)
+        patch.setattr(pmi, "SAMPLE", 100)
+        assert search(prepared, part) == whole  # the share is measured on all of them
 
 
 def open_source(prepared: Prepared, **changes: object) -> TextStream:
