@@ -101,8 +101,9 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
                 known[place] = (*stamp, hashlib.file_digest(file, "sha256").hexdigest())
         identity.append([name, known[place][3]])
     if known != before:
-        cache.mkdir(parents=True, exist_ok=True)
-        disk.write(memory, json.dumps(known, indent=1, sort_keys=True) + "\n")
+        with contextlib.suppress(OSError):  # a cache of another user: they are read again next time
+            cache.mkdir(parents=True, exist_ok=True)
+            disk.write(memory, json.dumps(known, indent=1, sort_keys=True) + "\n")
     return identity
 
 

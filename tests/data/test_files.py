@@ -4,6 +4,7 @@ Damaged files and their messages are held by tests/net/transcripts/prepare.txt.
 """
 
 import gzip
+import hashlib
 import json
 import random
 from pathlib import Path
@@ -73,6 +74,12 @@ def test_read_file_names_a_malformed_row(tmp_path):
     with pytest.raises(DataError, match=r"a.jsonl:4: Expected `object`, got `array`") as caught:
         read(write(tmp_path / "a.jsonl", data + b"[1, 2]\n"))
     assert caught.value.code == 3
+
+
+def test_identify_needs_no_cache_to_write_in(tmp_path):
+    file = write(tmp_path / "a.txt", "a b\n")
+    ((name, digest),) = files.identify(knobs.Corpus(source="files", path=str(file)), cache=file)
+    assert (name, digest) == ("a.txt", hashlib.sha256(b"a b\n").hexdigest())
 
 
 def names(path: Path) -> tuple[list[str], list[str]]:
