@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TextIO
 
 from bert_jax.config import knobs
 from bert_jax.data.sentences import Item, Text
-from bert_jax.errors import DataError, suggest_path
+from bert_jax.errors import DataError, first_line, suggest_path
 from bert_jax.system import disk, jsons, opening
 
 # .train is text as BabyLM's corpus has it.
@@ -197,8 +197,8 @@ def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
                 raise DataError(f"{path} has no column {column!r}", hint)
             first = 1
             for batch in file.iter_batches(ROWS, columns=[column] if column else None):
-                if column and pyarrow.types.is_string(batch.column(0).type):
-                    batch = batch.cast(pyarrow.schema([(column, pyarrow.binary())]))
+                if column and batch.column(0).type in (pyarrow.string(), pyarrow.large_string()):
+                    batch = batch.cast(pyarrow.schema([(column, pyarrow.large_binary())]))
                 where = f"{path}, rows {first} to {first + batch.num_rows - 1}"
                 yield from _list_rows(batch, where)
                 first += batch.num_rows
@@ -212,6 +212,8 @@ def _list_rows(batch: Any, where: str) -> list[dict[str, Any]]:
         return batch.to_pylist()
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: a text is no UTF-8", "repair or remove the row") from error
+    except (ValueError, OverflowError) as error:  # such as a time in nanoseconds
+        raise DataError(f"{where}: {first_line(error)}", "convert or drop the column") from error
 
 
 def convert_text(value: Any, field: str, where: str, names: str = "") -> str:

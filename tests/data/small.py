@@ -40,10 +40,18 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def make_parquet(*texts: bytes) -> bytes:
-    """The bytes of a parquet file with the column `text`, whose texts need not be UTF-8."""
-    buffers = pyarrow.array(texts, pyarrow.binary()).buffers()
-    column = pyarrow.Array.from_buffers(pyarrow.string(), len(texts), buffers)
+def make_parquet(*texts: bytes, size: str = "") -> bytes:
+    """The bytes of a parquet file with the column `text`, whose texts need not be UTF-8.
+
+    With the size "large_", the column has the type that polars writes.
+    """
+    buffers = pyarrow.array(texts, f"{size}binary").buffers()
+    kind = pyarrow.type_for_alias(f"{size}string")
+    return pack_parquet(pyarrow.Array.from_buffers(kind, len(texts), buffers))
+
+
+def pack_parquet(column: pyarrow.Array) -> bytes:
+    """The bytes of a parquet file with the column `text`."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"text": column}), file)
     return file.getvalue()

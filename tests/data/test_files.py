@@ -50,8 +50,9 @@ def test_read_file_ends_lines_at_newlines_only(tmp_path, end):
     assert [line.removesuffix("\r") for line in found] == lines
     row = json.dumps({"text": "\n".join(lines)}, ensure_ascii=False)
     assert read(write(tmp_path / "a.jsonl", ("\ufeff" + row + end).encode())) == [lines]
-    packed = make_parquet("\n".join(lines).encode(), b"caf\xe9")
-    assert read(write(tmp_path / "a.parquet", packed)) == [lines, ["caf\ufffd"]]
+    for size in ("", "large_"):
+        packed = make_parquet("\n".join(lines).encode(), b"caf\xe9", size=size)
+        assert read(write(tmp_path / "a.parquet", packed)) == [lines, ["caf\ufffd"]]
 
 
 LINES = st.text("abc é字\u2028", min_size=1).filter(lambda line: line.strip(files.BLANK))
