@@ -259,6 +259,8 @@ def _read_table(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
                 hint = f"set --config.task.text (text_pair, options) to one of: {listed}"
                 raise DataError(f"{where}: no column {missing[0]!r}", hint)
             if not missing:
+                if twice := [name for name in names if name and names.count(name) > 1]:
+                    raise BadRow(where, f"column {twice[0]!r} stands twice", "rename one of them")
                 continue
         if len(fields) == len(names):
             yield TableRow(where, dict(zip(names, fields, strict=True)))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bert_jax.config.knobs import LINE, Task
 from bert_jax.data.rows import TableRow, read_rows
 from bert_jax.errors import DataError
-from tests.data.small import make_parquet, write
+from tests.data.small import make_parquet, pack_parquet, write
 
 
 def read(path: Path | str, split: str = "train", **task) -> list[TableRow]:
@@ -126,6 +126,7 @@ def test_read_conllu_leaves_out_multiword_tokens(tmp_path):
     assert (row.where, row.lines) == (f"{path}:4", (4, 5, 7))
 
 
+TIMES = pyarrow.array([1], pyarrow.timestamp("ns"))
 REFUSED = [  # name, content, place and message
     ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
     ("a.json", '[{"text": "a"}, 3]', r": Expected `object`, got `int` - at `\$\[1\]`"),
@@ -133,6 +134,8 @@ REFUSED = [  # name, content, place and message
     ("a.json", '{"data": 1, "data": 2}', ": key 'data' stands twice"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
     ("a.parquet", make_parquet(b"one", b"caf\xe9"), ", rows 1 to 2: a text is no UTF-8"),
+    ("a.parquet", pack_parquet(TIMES), ", rows 1 to 1: Nanosecond resolution"),
+    ("a.tsv", "text\tlabel\ttext\none\t0\ttwo\n", ":1: column 'text' stands twice"),
 ]
 
 
