@@ -199,7 +199,8 @@ class _Reader:
 
     def has_label(self, row: TableRow) -> bool:
         """Tell whether a row has a label, and not a placeholder such as -1 of test splits."""
-        value = row.fields.get(pick_column(self.task.label, row.fields) or "")
+        column = pick_column(self.task.label, row.fields)
+        value = row.fields[column] if column else None  # "" is the index column of a table
         if isinstance(value, dict):  # answers
             value = value.get("text")
         if isinstance(value, list):  # tags or answers

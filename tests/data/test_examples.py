@@ -109,6 +109,7 @@ LOADED = [  # kind, task, row, fields of the example
     ("span", NO_ANSWER, *ask([{"text": "x"}], is_impossible=True), {"label": ()}),
     # What stands for no label in a test split.
     ("classify", {}, {"text": "a"}, {"label": None}),
+    ("classify", {}, {"": "0", "text": "a"}, {"label": None}),  # the index column of a table
     ("classify", {}, {"text": "a", "label": ""}, {"label": None}),
     ("regress", {}, {"text": "a", "label": -1}, {"label": None}),
     ("tag", {}, {"text": ["It", "rains"], "label": [-1, -1]}, {"label": None}),
