@@ -312,15 +312,11 @@ class _Reader:
         if self.kind == "choice" and not self.meanings and label.isdecimal() and len(label) < 10:
             return int(label)
         if label not in self.meanings:
-            allowed = ", ".join(self.meanings)
-            if self.kind == "choice" and not allowed:
-                allowed = "the numbers of options, from 0"
-            raise BadRow(
-                where,
-                f"label {label[:80]!r} is not one of: {allowed}",
-                "objectives.classify.labels (or tag) names the classes; "
-                "--config.task.values=A,B,C says how the file writes them",
-            )
+            allowed = ", ".join(self.meanings) or "the numbers of options, from 0"
+            hint = "--config.task.values=A,B,C says how the file writes them"
+            if self.kind != "choice":
+                hint = f"objectives.classify.labels (or tag) names the classes; {hint}"
+            raise BadRow(where, f"label {label[:80]!r} is not one of: {allowed}", hint)
         return self.meanings[label]
 
     def _read_number(self, row: TableRow) -> float:
