@@ -14,7 +14,7 @@ CAUSES = {
     "tokenizer": (),
     "batches": (
         *("corpus.", "task.", "examples.", "masking."),
-        *("pairs", "data_seed", "batch_size", "sequence_length"),
+        *("pairs", "packing", "data_seed", "batch_size", "sequence_length"),
     ),
 }
 RANKING = (  # what says how good a step is
@@ -67,10 +67,13 @@ def check_same(
         if not free_on_resume(knob) and knob not in (*allowed, *followers)
     }
     if refused:
-        flags = " ".join(f"--allow-change={key}" for key in refused)
+        hint = "another --workdir"
+        is_cut_anew = any(saved[key] != current[key] for key in ("corpus", "tokenizer"))
+        # Text in other tokens is other data, which no flag allows.
+        if not (is_cut_anew and any(key.startswith("tokenizer.") for key in refused)):
+            hint += f", or {' '.join(f'--allow-change={key}' for key in refused)}"
         raise ConfigError(
-            f"{workdir} was trained with another config: {list_changes(refused)}",
-            f"another --workdir, or {flags}",
+            f"{workdir} was trained with another config: {list_changes(refused)}", hint
         )
     for key, prefixes in CAUSES.items():
         explained = any(knob in allowed and knob.startswith(prefixes) for knob in changed)

@@ -44,6 +44,11 @@ def test_resume_refuses_another_config_by_name():
     assert check(RATE, "masking.rate")["ledger"] is None  # other masks have other counts
     assert check({"logging__every": 3})["ledger"] == {"masked": 1}  # free to change
     assert check({"evals__validation__rate": 0.3}, "evals.validation.rate")  # no step is ranked
+    assert check({"packing": 2}, "packing", prints={"batches": "d" * 64})
+    for prints, offers in (({}, True), ({"corpus": "d" * 64}, False)):
+        with pytest.raises(ConfigError, match=r"tokenizer.vocab_size: ") as caught:
+            check({"tokenizer__vocab_size": 99}, prints=prints)
+        assert ("--allow-change" in caught.value.hint) == offers
     longer = {"steps": 200, "optim__warmup_fraction": 0.1}
     assert check(longer, "steps", "optim.warmup_fraction")
 
