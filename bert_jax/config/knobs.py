@@ -217,7 +217,7 @@ class Config:
     )
     #: passes over the training data
     epochs: Annotated[float, Meta(ge=0.01, le=1_000_000)] | None = knob(None, resets=("steps",))
-    #: examples an update, over all devices and microbatches; each view of an example counts
+    #: rows an update, over all devices and microbatches; each view of an example counts
     batch_size: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
     sequence_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128  #: tokens a row
     #: most examples in a row; from 2 on, without pairs, an example is a document or a row-long
