@@ -13,8 +13,9 @@ half of the time. The released ALBERT code draws B from another document when a 
 sentence, which makes part of the task next sentence prediction. Here B always comes from the same
 chunk.
 
-In both modes the last sentence of a document may be left over. This sentence becomes a single
-segment for masked language modelling, with label -1, which no pair objective counts.
+In both modes the last sentence of a document may be left over. In `nsp` it gets a random B from
+another document. In `sop`, and in `nsp` of a single document, it becomes a single segment for
+masked language modelling, with label -1, which no pair objective counts.
 
 `none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
 with a separator between two documents. A sentence longer than a row is cut and continues in the
