@@ -271,7 +271,9 @@ def read_text(path: str, text: str) -> Any:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
         return text
-    return (value,) if knob.is_tuple and not isinstance(value, tuple) else value
+    if not knob.is_tuple:
+        return value
+    return _make_plain(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def write_flag(path: str, value: Any) -> str:

@@ -34,6 +34,7 @@ TEXTS = [
     ("tokenizer.path", "None", "None"),
     ("checkpoints.at", "8", (8,)),
     ("checkpoints.at", "8,16", (8, 16)),
+    ("checkpoints.at", "[8,16]", (8, 16)),
     ("task.columns", "a, b", ("a", "b")),
     ("task.columns", "(a (b),c)", ("a (b)", "c")),
     ("task.columns", "", ()),
