@@ -179,8 +179,9 @@ def copy_with_source(tree: Any, source: str) -> ml_collections.ConfigDict:
     tree = copy_tree(tree)
     if source and set(tree.get("objectives", ())) & set(LABELLED):
         put(tree, ["task", "source"], source)
-        for name in ("files", "validation_fraction") if conditions.names_splits(source) else ():
-            put(tree, ["task", name], table.find_knob(f"task.{name}").default)
+        if conditions.names_splits(source) or source.startswith("tfds:"):
+            for name in ("files", "validation_fraction"):
+                put(tree, ["task", name], table.find_knob(f"task.{name}").default)
     return tree
 
 

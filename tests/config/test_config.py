@@ -110,6 +110,8 @@ def test_ablations_take_numbers_and_a_size():
     assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
     found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:views,0.15,0.45"))
     assert (found.batch_size % 3, found.masking.prediction_rate) == (0, 0.45)
+    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:replaced,large"))
+    assert found.generator_share == 0.25
 
 
 def test_differences_name_every_changed_path():
@@ -125,8 +127,9 @@ def test_source_with_splits_replaces_what_named_them():
     tree.task.update(source="files:rows", validation_fraction=0.1)
     config.put(tree, ["task", "files"], {"train": "all.tsv"})
     config.resolve(config.copy_with_source(tree, "files:other"))
-    named = config.resolve(config.copy_with_source(tree, "files:train=a.tsv,validation=b.tsv"))
-    assert (named.task.validation_fraction, named.task.files) == (0.2, {})
+    for source in ("files:train=a.tsv,validation=b.tsv", "tfds:glue/sst2"):
+        named = config.resolve(config.copy_with_source(tree, source))
+        assert (named.task.validation_fraction, named.task.files) == (0.2, {})
 
 
 def test_free_on_resume_knows_what_changes_no_run():
