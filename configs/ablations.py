@@ -135,12 +135,12 @@ def diffusion(config, gamma="1.0"):
     override(config, "objectives.diffusion.gamma", gamma)
 
 
-def replaced(config, generator="0.3333"):
+def replaced(config, generator=""):
     """Tell for each token whether it is the original, as ELECTRA does.
 
     A generator as deep but narrower fills masks with tokens drawn from its softmax, and the encoder
-    finds those that are not the original. The generator's width is a share of the encoder's: the
-    paper has a third for base and a quarter for large, and a learning rate of 2e-4 for both. With 0
+    finds those that are not the original. The generator's width is a share of the encoder's: as in
+    the paper a quarter for large, else a third. The paper's learning rate is 2e-4 for both. With 0
     there is no generator, and random tokens stand in place of masks. The paper's small model is
     --config.model.layers=12 --config.model.hidden=256 --config.model.heads=4
     --config.model.embedding=128.
@@ -150,7 +150,8 @@ def replaced(config, generator="0.3333"):
     `ElectraForMaskedLM`.
     """
     config.pairs = "none"
-    override(config, "objectives.replaced.generator", generator)
+    usual = "0.25" if config.model.size == "large" else "0.3333"
+    override(config, "objectives.replaced.generator", generator or usual)
     masks = (1.0, 0.0, 0.0)
     if not config.objectives.replaced.generator:
         masks = (0.0, 1.0, 0.0)
