@@ -153,9 +153,9 @@ def format_table(plan: "Plan", report: dict[str, Any], mfu: float) -> str:
         least = ", ".join(f"{name} {ms:,.1f} ms" for name, ms in known.items())
         lines.append(("at least", least))
     if report["hours"] is not None:
-        text = f"{config.steps:,} steps take {format_duration(3600 * report['hours'])} at {mfu:.0%}"
+        text = f"{plan.count_updates():,} steps take {format_duration(3600 * report['hours'])}"
         cost = "" if report["cost"] is None else f", ${report['cost']:,.0f}"
-        lines.append(("run", f"{text} of the peak{cost}"))
+        lines.append(("run", f"{text} at {mfu:.0%} of the peak{cost}"))
     return "\n".join(f"{name:<12} {text}" for name, text in lines)
 
 

@@ -75,10 +75,17 @@ class Plan:
         }
 
     def count_hours(self, mfu: float) -> float | None:
-        """Return the hours of all steps at a share `mfu` of the peak FLOP/s; None if unknown."""
+        """Return the hours of the run's updates at a share `mfu` of the peak FLOP/s.
+
+        The hours are None if the speed of the device, or the number of updates, is unknown.
+        """
         if not self.target.chip.flops or self.config.epochs is not None:
             return None  # with epochs, the steps follow from the data
-        return self.config.steps * self.flops / (self.target.chip.flops * mfu) / 3600
+        return self.count_updates() * self.flops / (self.target.chip.flops * mfu) / 3600
+
+    def count_updates(self) -> int:
+        """Return the number of updates that the run makes; a branch begins at a later step."""
+        return self.config.steps - self.config.trunk[1]
 
 
 def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Plan:

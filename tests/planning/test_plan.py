@@ -55,6 +55,9 @@ def test_plan_counts_hours_and_the_roofline():
     assert PLAN.count_hours(0.5) == pytest.approx(9_000 * 2e6 / 0.5e9 / 3600)
     in_epochs = dataclasses.replace(PLAN, config=dataclasses.replace(PLAN.config, epochs=2))
     assert in_epochs.count_hours(0.5) is None
+    branch = dataclasses.replace(PLAN.config, branch_from="runs/trunk@3000")
+    branch_plan = dataclasses.replace(PLAN, config=branch)
+    assert branch_plan.count_hours(0.5) == pytest.approx(6_000 * 2e6 / 0.5e9 / 3600)
     rings = (2 * 5 * 4_000 + 800) * 7 / 8  # a reduction is a scatter and a gather
     assert PLAN.find_roofline() == {"compute": 2.0, "network": pytest.approx(rings / 1e3)}
     unknown = change_chip(flops=None, network=None)
