@@ -63,6 +63,6 @@ def check_local(path: Path | str, what: str) -> None:
     if (scheme := STORE.match(text)) and not os.path.exists(text):
         raise ConfigError(
             f"{what} = {text} is in an object store ({scheme[1]}), which is no file system",
-            "mount the bucket as a folder (gcsfuse, mount-s3, rclone mount) and give that, "
+            "mount the bucket as a folder (gcsfuse, rclone mount) and give that, "
             "or copy from there",
         )
