@@ -16,6 +16,7 @@ from bert_jax.masking import drawn_quotas, rates
 from bert_jax.masking.drawn_quotas import DECILES
 
 LIMIT = 6  # standard deviations
+COUNTS = 3  # beyond six deviations: rare events have a longer tail than a normal distribution
 ROUNDING = 1e-6  # relative: sums of float32
 
 
@@ -113,7 +114,8 @@ class Ledger:
             shares.append(("causal examples", sums["causal"], sums["read"], self.share))
         for what, count, whole, share in shares:
             deviation = math.sqrt(whole * repeats * share * (1 - share))
-            yield Check(what, count, whole * share, deviation, ROUNDING * whole)
+            slack = COUNTS * repeats + ROUNDING * whole
+            yield Check(what, count, whole * share, deviation, slack)
 
     def _check_draws(self, repeats: float) -> Iterator[Check]:
         """Yield a Check of the sum of quotas in each tenth of the drawn rates."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
@@ -130,6 +131,17 @@ def test_ledger_finds_planted_bugs(change, said):
     rows = [{**row, **change(row)} for row in count_batches(Masking())]
     with pytest.raises(DivergedError, match=said):
         add_all(Ledger(Masking()), rows)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5])
+def test_ledger_seldom_stops_few_counts(share):
+    """By the exact distribution of the tokens that are kept of n selected tokens."""
+    ledger = Ledger(Masking(replace=(1 - share, 0.0, share)))
+    for n in (1, 3, 10, 30, 100, 300):
+        ledger.totals["masked"] = n
+        (check,) = (check for check in ledger.list_checks() if "'kept'" in check.what)
+        stopped = [kept for kept in range(n + 1) if not check._replace(realised=kept).holds]
+        assert binom.pmf(stopped, n, share).sum() < 2e-7
 
 
 def test_ledger_finds_quotas_of_another_rate():
