@@ -14,17 +14,7 @@ import bert_jax
 from bert_jax import config
 from bert_jax.config import conditions, table
 from bert_jax.errors import ConfigError
-from tests.config.settings import (
-    CAUSAL,
-    CLASSIFY,
-    HYBRID,
-    MASK_ONLY,
-    NSP,
-    SPAN,
-    TAG,
-    Settings,
-    write,
-)
+from tests.config.settings import CAUSAL, CLASSIFY, HYBRID, MASK_ONLY, NSP, SPAN, TAG, write
 
 PACKAGE = Path(bert_jax.__file__).parent
 OF_TFDS = CLASSIFY | {"task.source": "tfds:x"}
@@ -34,7 +24,7 @@ WORDS, SPANS = {"masking.unit": "word"}, {"masking.unit": "span"}
 NO_PAIRS, EVAL = {"pairs": "none"}, "evals.validation"
 UNDROPPED = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 ROTARY, WINDOW = {"model.position": "rotary"}, {"model.window": 8}
-ROWS: list[tuple[Settings, Settings, Settings]] = [  # where knobs act, where not, and a value
+ROWS: list[tuple[dict, dict, dict]] = [  # where knobs act, where not, and a value
     # Each row of CONDITIONS
     ({}, CLASSIFY, {"pairs": "sop", "tokenizer.kind": "bpe"}),
     (CLASSIFY, {}, {"task.rows": 5, "model.features": 2}),
@@ -68,14 +58,14 @@ ROWS: list[tuple[Settings, Settings, Settings]] = [  # where knobs act, where no
 CASES = [(knob, row[2][knob], row[0], row[1]) for row in ROWS for knob in row[2]]
 
 
-def check_taken(knob: str, value: object, where: Settings) -> None:
+def check_taken(knob: str, value: object, where: dict) -> None:
     resolved = config.resolve(write(where | {knob: value}))
     assert conditions.get_value(resolved, knob) == value
     recorded = json.loads(json.dumps(config.to_dict(resolved)))
     assert config.read_recorded(recorded) == resolved
 
 
-def check_refused(knob: str, value: object, where: Settings) -> None:
+def check_refused(knob: str, value: object, where: dict) -> None:
     tree = write(where | {knob: value})
     (error,) = [one.error() for one in config.resolve_and_list_idle(tree)[1] if one.path == knob]
     assert f"{knob} = " in str(error)

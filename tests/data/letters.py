@@ -10,8 +10,6 @@ from bert_jax.data.tokenizer import Tokenizer
 
 LETTERS = "abcdefghij"
 PIECES = [*LETTERS, *("##" + c for c in LETTERS), "cafe", "##de", "字", ".", "-", "ᄒ", "##ᅡ", "##ᆫ"]
-
-
 TOKENIZER = Tokenizer(build_wordpiece([*SPECIALS, *PIECES]))
 SPECIAL = TOKENIZER.special
 

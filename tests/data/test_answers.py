@@ -14,20 +14,13 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import answers, features
-from bert_jax.data.features import Features, encode_examples
+from bert_jax.data.features import encode_examples
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
 
 
-def run_squad(
-    found: Features,
-    number: int,
-    context: str,
-    outputs: list[np.ndarray],
-    task: knobs.Task,
-    most: int,
-) -> tuple[list[tuple], float]:
+def run_squad(found, number, context, outputs, task, most) -> tuple[list[tuple], float]:
     """write_predictions of run_squad.py for one question: the n best, and the null score."""
     prelim, null = [], math.inf
     for row in np.flatnonzero(found.example == number):

@@ -17,17 +17,7 @@ from bert_jax.data import features, tokenizer
 from bert_jax.data.examples import Answer
 from bert_jax.data.features import encode_examples
 from bert_jax.errors import ConfigError, DataError
-from tests.data.letters import (
-    SPECIAL,
-    STRIDES,
-    TEXT,
-    TOKENIZER,
-    WORD,
-    encode,
-    ids_of,
-    make_example,
-    row_of,
-)
+from tests.data.letters import STRIDES, TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 
@@ -41,7 +31,7 @@ def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
     long = [make_example(text="a " * (length - 2), label=0), make_example(1, text="b", label=1)]
     found = encode(long, "classify", 512)
     assert (found.cut, found.lengths.max()) == (cut, min(length, 512))
-    assert row_of(found, "tokens", 0)[-1] == SPECIAL.sep
+    assert row_of(found, "tokens", 0)[-1] == TOKENIZER.special.sep
     refused = pytest.raises(DataError, match=r"data\.tsv:1: 513 tokens, and sequence_length = 512")
     with refused if cut else contextlib.nullcontext():
         encode(long, "classify", 512, long="refuse")
@@ -70,11 +60,11 @@ def test_encode_tag_answers_for_each_word_once(sentences, length, stride):
     seen: list[list[int]] = [[] for _ in sentences]
     for row, number in enumerate(found.example.tolist()):
         held, words, tags = (row_of(found, name, row) for name in ("tokens", "words", "tags"))
-        assert (held[0], held[-1]) == (SPECIAL.cls, SPECIAL.sep)
+        assert (held[0], held[-1]) == (TOKENIZER.special.cls, TOKENIZER.special.sep)
         assert words == tags  # a word's class here is its number
         for token, word in zip(held, words, strict=True):
             if word >= 0:
-                assert token == (ids_of(sentences[number][word]) or [SPECIAL.unk])[0]
+                assert token == (ids_of(sentences[number][word]) or [TOKENIZER.special.unk])[0]
                 seen[number].append(word)
     assert [sorted(one) for one in seen] == [list(range(len(words))) for words in sentences]
 
@@ -104,10 +94,10 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
     shown: list[dict[int, int]] = [{} for _ in examples]
     for row, number in enumerate(found.example.tolist()):
         one = examples[number]
-        front = [SPECIAL.cls, *ids_of(one.text)[:5], SPECIAL.sep]
+        front = [TOKENIZER.special.cls, *ids_of(one.text)[:5], TOKENIZER.special.sep]
         held = row_of(found, "tokens", row)
         inside = held[len(front) : -1]
-        assert held == [*front, *inside, SPECIAL.sep]
+        assert held == [*front, *inside, TOKENIZER.special.sep]
         assert len(held) <= length
         places, best = row_of(found, "characters", row), row_of(found, "best", row)
         is_context = [len(front) <= i < len(held) - 1 for i in range(len(held))]

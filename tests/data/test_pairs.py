@@ -15,20 +15,12 @@ from tests import corpora
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=12)
 
 
-def plan(documents: list[list[int]], mode: str, length: int, copy: int = 0, **settings: float):
-    """The plan of documents given as the tokens of their sentences."""
-    return pairs.plan_split(
-        corpora.shard(documents), mode, knobs.Examples(**settings), length, 3, copy
-    )
-
-
 @given(documents=DOCUMENTS, length=st.integers(8, 30))
 def test_plan_full_sentences_fill_their_rows(documents, length):
-    # Of each token.
-    document = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])
+    document = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])  # of each token
     lengths = [n for document in documents for n in document]
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    found = plan(documents, "none", length)
+    found = pairs.plan_split(corpora.shard(documents), "none", knobs.Examples(), length, 3, 0)
     assert (found["label"] == -1).all()
     room, at = length - 2, 0
     columns = ["a_start", "a_length", "document", "breaks"]

@@ -14,10 +14,8 @@ from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.data import pairs, pipeline
 from bert_jax.data.pipeline import TextStream
 from bert_jax.errors import DataError
-from tests import corpora
 from tests.corpora import same, source
 
-S = corpora.SPECIAL
 MODES = pytest.mark.parametrize("mode", ["nsp", "sop", "none"])
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -158,28 +159,19 @@ def test_workers_change_no_byte_and_work_is_done_once(many, monkeypatch):
 )
 def test_prepare_goes_on_after_an_interruption(many, monkeypatch, step, done):
     """After an exception at a third call, those that were finished are not made again."""
-    real = getattr(encode, step)
-    calls = []
-
-    def count(*arguments):
-        calls.append(arguments)
-        if len(calls) == stop:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(encode, step, count)
-    stop = 0
+    counted = mock.Mock(wraps=getattr(encode, step), __name__=step)
+    monkeypatch.setattr(encode, step, counted)
     whole = small.digest_files(small.run(many, cache=str(many / "whole")).folder)
-    needed = len(calls)
-    calls.clear()
-    stop = 3
+    needed = counted.call_count
+    counted.side_effect = [mock.DEFAULT, mock.DEFAULT, KeyboardInterrupt]
     with pytest.raises(KeyboardInterrupt):
         small.run(many)
+    counted.side_effect = None
     (work,) = (many / "cache").glob("*.work")
     assert len(list(work.glob(done))) == 2
     (work / "encoded" / ".draft.tmp").write_text("half")
     assert small.digest_files(small.run(many).folder) == whole
-    assert len(calls) == 3 + needed - 2
+    assert counted.call_count == needed + 3 + needed - 2
 
 
 def test_prepare_refuses_text_that_changes_meanwhile(tmp_path, monkeypatch):

@@ -22,11 +22,10 @@ def make_stream(sizes, batch_size: int, group: str = "length", seed: int = 0) ->
     return TaskStream(encode(rows, "classify", 128, train=True), SPECIAL, config)
 
 
-@pytest.fixture(scope="module", params=["none", "length"])
-def group(request) -> str:
-    return request.param
+GROUPS = pytest.mark.parametrize("group", ["none", "length"])
 
 
+@GROUPS
 @settings(max_examples=EXAMPLES or 15)
 @given(
     count=st.integers(1, 40),
@@ -44,6 +43,7 @@ def test_stream_visits_each_row_once_an_epoch(group, count, size, seed, window):
         assert sorted(ids[epoch * count : (epoch + 1) * count]) == list(range(count))
 
 
+@GROUPS
 def test_stream_gives_hosts_parts_of_one_batch(group):
     stream, fresh = make_stream(MANY, 32, group), make_stream(MANY, 32, group)
     for step in (187, 3, 93, 94, 0):  # 93 holds the end of an epoch and the beginning of the next

@@ -34,18 +34,14 @@ def test_tables_cross_to_the_devices_once(runs, step):
     np.testing.assert_array_equal(weights[-1], numbers[0].drawn.weights)
 
 
-@pytest.mark.parametrize(
-    ("name", "rounding"),
-    [
-        ("uniform", "unbiased"),
-        ("beta", "nearest"),
-        ("cosine_low", "nearest"),
-        ("cosine_high", "unbiased"),
-    ],
-)
+ROUNDINGS = {"uniform": "unbiased", "beta": "nearest", "cosine_low": "nearest"}
+ROUNDINGS |= {"cosine_high": "unbiased"}
+
+
+@pytest.mark.parametrize(("name", "rounding"), ROUNDINGS.items())
 def test_draw_quotas_rounds_length_times_rate(name, rounding):
     """At least 1; another rounding of float32 may tip what is almost between two numbers."""
-    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    settings = dataclasses.replace(LAWS[name], rounding=rounding)
     b = tiny.batch(512, 48, seed=1, examples=2)
     u = np.asarray(jax.jit(draws.draw_u)(b, np.uint32(0))) / 2**32
     lengths = count_by_example(b, b["unit_ids"] >= 0)
@@ -81,7 +77,7 @@ def test_a_law_without_width_is_a_fixed_rate(rounding):
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
 def test_quota_probabilities_are_counts_of_draws(name, rounding):
-    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    settings = dataclasses.replace(LAWS[name], rounding=rounding)
     chances = drawn_quotas.quota_probabilities(settings, 24)
     exact = np.maximum(24 * read_law(settings, (np.arange(400_000) + 0.5) / 400_000), 1)
     if rounding == "nearest":
@@ -98,7 +94,7 @@ def test_quota_probabilities_are_counts_of_draws(name, rounding):
 )
 def test_make_rate_tables_tells_the_ledger_the_law(name, rounding):
     """It accepts rates drawn by the law, and stops a run whose rates another law has drawn."""
-    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    settings = dataclasses.replace(LAWS[name], rounding=rounding)
     other = dataclasses.replace(settings, draw="cosine_high" if name == "uniform" else "uniform")
     expected = drawn_quotas.make_rate_tables(settings, 48).expected
 

@@ -26,15 +26,11 @@ def test_draw_token_bits_needs_only_counters():
 
 
 def test_draw_u_steps_by_the_golden_ratio():
-    """Of 1,000 examples in a row each tenth of u has 100, but for a few."""
-    places = np.arange(20_000, dtype=np.int32)[:, None]
+    places = np.arange(2_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.full_like(places, 3)}
     u = np.asarray(draws.draw_u(b, np.uint32(7)))[:, 0]
     shift = int(draws.draw_shift(np.uint32(7), np.int32(3)))
-    by_hand = [(place * 0x9E3779B9 + shift) % 2**32 for place in range(20_000)]
+    by_hand = [(place * 0x9E3779B9 + shift) % 2**32 for place in range(2_000)]
     assert u.tolist() == by_hand
-    for start in (0, 377, 9_999, 19_000):
-        counts, _ = np.histogram(u[start : start + 1000] / 2**32, np.linspace(0, 1, 11))
-        assert np.abs(counts - 100).max() <= 3
     for seed, copy in ((8, 3), (7, 4)):
         assert int(draws.draw_shift(np.uint32(seed), np.int32(copy))) != shift

@@ -49,7 +49,7 @@ def test_count_slots_covers_the_highest_rate():
     assert quotas.count_slots(PHASES, 128) == math.ceil(0.45 * 128)
     skipping = Masking(rate=0.2, unit="word", overflow="skip", max_unit=512)
     assert quotas.count_slots(skipping, 64) == math.ceil(0.2 * 64)
-    uniform = LAWS["uniform"][0]
+    uniform = LAWS["uniform"]
     assert quotas.count_slots(uniform, 128) == 65  # float32 may round 64 up
     views = Masking(rate=0.2, prediction_rate=0.6, unit="word", max_unit=5)
     assert quotas.count_slots(views, 40) == 8 + 2 * 4  # and what the view before has left

@@ -1,5 +1,7 @@
 """Laws of drawn rates against scipy's distributions, and phases against values by hand."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,15 +11,20 @@ from bert_jax.masking import rates
 from tests.masking.by_hand import LAWS, PHASES, read_law
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_law_table_has_the_distribution(name):
-    settings, distribution, mean = LAWS[name]
-    found = read_law(settings, (np.arange(200_000) + 0.5) / 200_000)
+@pytest.mark.parametrize(
+    ("name", "distribution", "mean"),
+    [
+        ("uniform", stats.uniform(0.1, 0.4).cdf, 0.3),
+        ("beta", stats.beta(3, 9).cdf, 0.25),
+        ("cosine_low", lambda r: 2 / math.pi * np.arccos(1 - r), 1 - 2 / math.pi),
+        ("cosine_high", lambda r: 1 - 2 / math.pi * np.arccos(r), 2 / math.pi),
+    ],
+)
+def test_law_table_has_the_distribution(name, distribution, mean):
+    found = read_law(LAWS[name], (np.arange(200_000) + 0.5) / 200_000)
     assert stats.kstest(found, distribution).statistic < 1 / rates.CELLS  # straight in a cell
-    assert found.mean() == pytest.approx(mean, abs=1e-4)
-    assert (
-        rates.mean_rate(settings) == rates.rate_at(settings, 3, 9) == pytest.approx(mean, abs=1e-4)
-    )
+    means = [found.mean(), rates.mean_rate(LAWS[name]), rates.rate_at(LAWS[name], 3, 9)]
+    assert means == pytest.approx([mean] * 3, abs=1e-4)
 
 
 def test_rate_at_follows_the_phases():
@@ -52,5 +59,5 @@ def test_count_views_is_the_quotient_rounded_up(rate, wanted, views):
 def test_rate_range_spans_all_rates():
     assert rates.rate_range(PHASES) == (0.05, 0.45)
     assert rates.rate_range(Masking(rate=0.2)) == (0.2, 0.2)
-    assert rates.rate_range(LAWS["uniform"][0]) == pytest.approx((0.1, 0.5))
-    assert rates.rate_range(LAWS["cosine_high"][0]) == pytest.approx((0, 1), abs=1e-6)
+    assert rates.rate_range(LAWS["uniform"]) == pytest.approx((0.1, 0.5))
+    assert rates.rate_range(LAWS["cosine_high"]) == pytest.approx((0, 1), abs=1e-6)

@@ -1,5 +1,4 @@
-"""Selection of whole units: exact in a row of 65,535 tokens, where 32 bits only just suffice.
-Selection by weights: the order of units, its distribution, and weights that are equal.
+"""Selection of whole units, also in a row of 65,535 tokens, where 32 bits only just suffice.
 
 That rules select what the loops of `by_hand.py` do, and views their slices, is in test_corrupt.py.
 """

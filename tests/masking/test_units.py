@@ -25,11 +25,10 @@ def make_rows(seed: int, batch: int, length: int) -> tuple[np.ndarray, np.ndarra
     return rng.integers(0, VOCAB, (batch, length)), eligible
 
 
-def mark(unit, tokens, eligible, seed=0, ids=None, copies=None, **settings) -> np.ndarray:
-    ids = np.arange(len(tokens))[:, None] if ids is None else ids
-    copies = np.zeros_like(ids) if copies is None else copies
+def mark(unit, tokens, eligible, seed=0, **settings) -> np.ndarray:
+    ids = np.arange(len(tokens))[:, None]
     masking = knobs.Masking(unit=unit, **settings)
-    rows = units.Rows(tokens, eligible, CONTINUATION, masking, ids, copies, seed)
+    rows = units.Rows(tokens, eligible, CONTINUATION, masking, ids, np.zeros_like(ids), seed)
     found = units.MARKERS[unit](rows)
     assert found.dtype == np.int32
     return found
