@@ -13,12 +13,11 @@ from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
 from bert_jax.models.attention_mask import make_attention_mask
-from bert_jax.models.matmul import PRECISIONS
 from bert_jax.models.positions import make_slopes
 from bert_jax.objectives import network
 from tests import tiny
 
-ROWS, LENGTH, HEADS, WIDTH = 2, 256, 2, 8  # two blocks of splash's in either direction
+LENGTH, HEADS, WIDTH = 256, 2, 8  # two blocks of splash's in either direction
 # As a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted.
 BACKENDS = {
     "einsum": functools.partial(backends.attend_by_einsum, drop=lambda x: x),
@@ -37,43 +36,44 @@ FORMS = {
 }
 # Rows of several examples, but for those of cudnn, which is told the lengths of rows of one.
 CASES = [
-    *(("einsum", form, True) for form in FORMS),
-    *(("cudnn", form, False) for form in FORMS),
-    *(("cudnn", form, True) for form in ("causal window", BOTH)),
-    *(("splash", form, True) for form in ("causal", "window", "causal window")),  # takes no bias
+    *(("einsum", form, True, "float32") for form in FORMS),
+    *(("cudnn", form, False, "float32") for form in FORMS),
+    *(("cudnn", form, True, "float32") for form in ("causal window", BOTH)),
+    *(("splash", form, True, "float32") for form in ("causal", "window")),  # takes no bias
+    ("einsum", "alibi", True, "bfloat16"),
+    ("cudnn", "window", True, "bfloat16"),
+    ("splash", "causal window", True, "bfloat16"),
 ]
+TOLERANCES = {"float32": 2e-5, "bfloat16": 0.03}
 
 
 def model(**overrides):
-    return dataclasses.replace(
-        tiny.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides
-    )
+    config = tiny.config(model__heads=HEADS, model__hidden=HEADS * WIDTH)
+    return dataclasses.replace(config.model, **overrides)
 
 
-def layout(packed: bool, rows=ROWS, length=LENGTH):
+def layout(packed: bool, rows=2):
     """A batch of text and padding, with a row of padding alone, of positions far apart."""
-    b = tiny.batch(rows, length, seed=3, examples=4 if packed else 1)
+    b = tiny.batch(rows, LENGTH, seed=3, examples=4 if packed else 1)
     for value in b.values():
         value[-1] = 0
-    b["positions"][-1] = np.arange(length)
+    b["positions"][-1] = np.arange(LENGTH)
     return b
 
 
-def operands(seed=0, rows=ROWS, length=LENGTH):
+def operands(rows=2):
     """Queries, keys, values, and what the gradient of the weighted sum is."""
-    return (
-        np.random.default_rng(seed).normal(size=(4, rows, length, HEADS, WIDTH)).astype(np.float32)
-    )
+    shape = (4, rows, LENGTH, HEADS, WIDTH)
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def seen(segments, causal, window):
-    """Which token of a row looks at which, token by token."""
-    n = len(segments)
-    pairs = [[segments[i] == segments[j] != 0 for j in range(n)] for i in range(n)]
-    for i in range(n):
-        for j in range(n):
-            pairs[i][j] &= not (causal and j > i) and not (window and abs(i - j) > window)
-    return np.array(pairs)
+    """Which token of a row looks at which."""
+    ahead = np.arange(len(segments)) - np.arange(len(segments))[:, None]
+    found = (segments[:, None] == segments) & (segments > 0)
+    if causal:
+        found &= ahead <= 0
+    return found & (np.abs(ahead) <= window) if window else found
 
 
 def plain(query, key, value, cotangent, batch, cfg):
@@ -107,49 +107,30 @@ def attend(name, cfg, batch, *operands):
     return BACKENDS[name](*operands, mask=mask, cfg=cfg)[0]
 
 
-@functools.cache
-def run(name, form, packed, dtype="float32"):
-    """Return (result and gradients of q, k and v), gradients of padding, the batch, expected."""
+@pytest.mark.parametrize(("name", "form", "packed", "dtype"), CASES)
+def test_backend_equals_the_plain_statement(name, form, packed, dtype):
+    """Gradients at padding too, where they are 0; all numbers are finite."""
     cfg = model(**FORMS[form], dtype=dtype)
+    atol = TOLERANCES[dtype]
     batch = layout(packed)
+    real = batch["segment_ids"] > 0
     query, key, value, cotangent = operands()
-    cotangent = np.where((batch["segment_ids"] > 0)[..., None, None], cotangent, 0)
+    cotangent = np.where(real[..., None, None], cotangent, 0)
 
     @jax.jit
-    def compute(query, key, value, cotangent):
-        out, pull = jax.vjp(lambda *x: attend(name, cfg, batch, *x), query, key, value)
+    def compute(*inputs):
+        out, pull = jax.vjp(lambda *x: attend(name, cfg, batch, *x), *inputs)
         return (out, *pull(cotangent.astype(out.dtype))), pull(jnp.ones_like(out))
 
-    single = [jnp.asarray(x, PRECISIONS[dtype].result) for x in (query, key, value)]
-    found, everywhere = jax.device_get(compute(*single, cotangent))
-    return found, everywhere, batch, plain(query, key, value, cotangent, batch, cfg)
-
-
-@pytest.mark.parametrize(("name", "form", "packed"), CASES)
-def test_backend_equals_the_plain_statement(name, form, packed):
-    """Gradients at padding too, where they are 0; all numbers are finite."""
-    (context, *gradients), everywhere, batch, (expected, *slopes) = run(name, form, packed)
-    real = batch["segment_ids"] > 0
-    np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
+    found, everywhere = compute(*(jnp.asarray(x, dtype) for x in (query, key, value)))
+    assert {x.dtype for x in found} == {jnp.dtype(dtype)}
+    assert all(np.isfinite(np.float32(x)).all() for x in (*found, *everywhere))
+    context, *gradients = map(np.float32, found)
+    expected, *slopes = plain(query, key, value, cotangent, batch, cfg)
+    np.testing.assert_allclose(context[real], expected[real], atol=atol)
     for ours, theirs in zip(gradients, slopes, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, atol=atol * np.abs(theirs).max())
         assert (ours[~real] == 0).all()
-    assert all(np.isfinite(x).all() for x in (context, *everywhere))
-
-
-@pytest.mark.parametrize(
-    ("name", "form"), [("einsum", "alibi"), ("cudnn", "window"), ("splash", "window")]
-)
-def test_backend_in_bfloat16_is_near(name, form):
-    (context, *gradients), everywhere, batch, (expected, *slopes) = run(
-        name, form, True, "bfloat16"
-    )
-    assert {x.dtype for x in (context, *gradients)} == {jnp.dtype("bfloat16")}
-    real = batch["segment_ids"] > 0
-    np.testing.assert_allclose(np.float32(context)[real], expected[real], atol=0.03)
-    for ours, theirs in zip(gradients, slopes, strict=True):
-        np.testing.assert_allclose(np.float32(ours), theirs, atol=0.03 * np.abs(theirs).max())
-    assert all(np.isfinite(np.float32(x)).all() for x in (context, *everywhere))
 
 
 # --- which one ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
 from bert_jax import objectives
 from bert_jax.config import knobs
@@ -45,7 +44,7 @@ def corrupted(settings: knobs.Config, b):
 
 
 def test_tokens_are_drawn_by_their_probabilities():
-    """As many as chance explains, and each the one at which the distribution function passes.
+    """Each is the one at which the distribution function passes its random word.
 
     The random words are those of tests/masking/test_draws.py.
     """
@@ -61,12 +60,7 @@ def test_tokens_are_drawn_by_their_probabilities():
     exact = np.searchsorted(chances.cumsum(), (words[0] >> 9) / 2**23, side="right")
     assert (found == exact).mean() > 0.999
     assert (found[0], found[1]) == (0, size - 2)
-    counts = np.bincount(found, minlength=size)
-    assert counts[7] == counts[size - 1] == 0
-    often = chances * words.size > 8
-    expected = np.append(chances[often], chances[~often].sum()) * words.size
-    seen = np.append(counts[often], counts[~often].sum())
-    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
+    assert not np.isin(found, [7, size - 1]).any()
 
 
 # --- loss and gradient ----------------------------------------------------------------------------
@@ -102,10 +96,8 @@ def computed():
     """A small model with narrow embeddings, a corrupted batch of two examples a row, and ours."""
     settings = config(model__init_stddev=0.2, model__embedding=24)
     masked = corrupted(settings, tiny.batch(3, LENGTH, seed=1, examples=2))
-    model, table = (
-        network.build_network(settings, tiny.VOCAB),
-        objectives.configure(settings.objectives),
-    )
+    model = network.build_network(settings, tiny.VOCAB)
+    table = objectives.configure(settings.objectives)
     params = tiny.init(settings)
 
     @jax.jit
