@@ -35,8 +35,10 @@ def pass_updates(one: Clock, now: list[float], count: int, compiling: float = 0.
         one.end_update()
 
 
-def test_clock_tells_time_apart(now, monkeypatch):
-    one = Clock(CONFIG, tiny.VOCAB, runs=3)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_clock_tells_time_apart(now, monkeypatch, parts):
+    """A process has all rows of a batch, or half of them."""
+    one = Clock(tiny.config(batch_size=4 * parts, sequence_length=32), tiny.VOCAB, runs=3)
     now[0] += 2  # before the first batch
     with contextlib.suppress(stop.Interrupted), one.on("evaluation"):  # owed, and cut off
         now[0] += 6
@@ -47,30 +49,19 @@ def test_clock_tells_time_apart(now, monkeypatch):
     for bucket, seconds in (("evaluation", 7.0), ("saving", 4.0)):
         with one.on(bucket):
             now[0] += seconds
-    monkeypatch.setattr(jax, "process_count", lambda: 2)  # the rows of both are the whole batch
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
     pass_updates(one, now, 5)
     found = one.values()
     spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 13.0, "saving": 4.0}
     assert {name: found[f"{name}_seconds"] for name in clock.BUCKETS} == spent
     assert (found["step_seconds"], found["data_wait"]) == (4.0, 0.25)
     tokens, flops = clock.count_work(CONFIG, tiny.VOCAB, BATCH)
-    assert found["tokens_per_second"] == pytest.approx(tokens / 4)
-    assert found["model_flops_per_second"] == pytest.approx(3 * flops / 4)
+    assert found["tokens_per_second"] == pytest.approx(parts * tokens / 4)
+    assert found["model_flops_per_second"] == pytest.approx(parts * 3 * flops / 4)
     assert "mfu" not in found
     monkeypatch.setattr(clock, "find_peak_flops", lambda kind: 1e9)
     share = found["model_flops_per_second"] / (1e9 * jax.device_count())
     assert one.values()["mfu"] == pytest.approx(share)
-
-
-def test_half_of_the_rows_stand_for_the_whole_batch(now):
-    """As in each of two processes."""
-    config = tiny.config(batch_size=8, sequence_length=32)
-    found = []
-    for one in (Clock(CONFIG, tiny.VOCAB), Clock(config, tiny.VOCAB)):
-        pass_updates(one, now, clock.WARM + 3)
-        found.append(one.values())
-    for name in ("tokens_per_second", "model_flops_per_second"):
-        assert found[1][name] == pytest.approx(2 * found[0][name])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -13,6 +12,7 @@ from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
 from bert_jax.training.ledger import Ledger
 from tests import tiny
+from tests.masking import by_hand
 
 make_batch = functools.cache(tiny.batch)
 
@@ -150,19 +150,9 @@ def test_ledger_finds_quotas_of_another_rate():
         Ledger(Masking(rate=0.4)).add(row, 0.4, 256, 1)
 
 
-def make_long_rows(length: int = 64) -> dict[str, np.ndarray]:
-    """Make 2,000 rows of 62 tokens that may be masked: 15 % are 9.3."""
-    b = tiny.batch(1, length)
-    b["segment_ids"][:] = 1
-    b["positions"][:] = b["unit_ids"][:] = np.arange(length)
-    b["unit_ids"][:, [0, -1]] = -1
-    b = {key: np.repeat(value, 2_000, axis=0) for key, value in b.items()}
-    return b | {"example_ids": np.arange(2_000, dtype=np.int32)[:, None]}
-
-
 def test_ledger_finds_quotas_that_always_round_down():
-    """By 0.3 tokens an example: within what a rounding to the nearest may be off."""
-    row = tiny.mask(make_long_rows(), Masking())[1]
+    """By 0.3 of 9.3 tokens an example: within what a rounding to the nearest may be off."""
+    row = tiny.mask(by_hand.equal_rows(2_000, 64), Masking())[1]
     assert row["expected_fraction"][0] == pytest.approx(2_000 * 9.3)
     Ledger(Masking()).add(row, 0.15, 2_000, 1)
     down = {"asked_fraction": (2_000 * 9.0, row["asked_fraction"][1])}
@@ -173,6 +163,6 @@ def test_ledger_finds_quotas_that_always_round_down():
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 def test_ledger_expects_one_token_of_the_shortest(rounding):
     settings = Masking(rounding=rounding)
-    row = tiny.mask(make_long_rows(length=3), settings)[1]
+    row = tiny.mask(by_hand.equal_rows(2_000, 3), settings)[1]
     assert row["asked_fraction"][0] == 2_000
     Ledger(settings).add(row, 0.15, 2_000, 1)

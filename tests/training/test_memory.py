@@ -1,6 +1,7 @@
 """A lack of memory names the accumulation that keeps the batch, if any does."""
 
 import dataclasses
+from unittest import mock
 
 import jax
 import pytest
@@ -11,6 +12,8 @@ from bert_jax.errors import ConfigError
 from bert_jax.training import memory, program
 from tests import tiny
 from tests.texts import configure
+
+EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate"
 
 
 @pytest.mark.fault(23)
@@ -25,20 +28,16 @@ def test_out_of_memory_names_what_fits(base, tmp_path, monkeypatch, capsys, room
         optim = dataclasses.replace(config.optim, accumulation=parts)
         return sum(memory.estimate_bytes(dataclasses.replace(config, optim=optim), size, mesh))
 
-    def exhaust(*_: object) -> None:
-        raise jax.errors.JaxRuntimeError(
-            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.\nmore"
-        )
-
     assert estimate(1) > estimate(2) > estimate(4)
     available = estimate(4) if room != "none" else memory.estimate_bytes(config, size, mesh)[0] // 2
     monkeypatch.setattr(memory, "device_bytes", lambda: available)
-    monkeypatch.setattr(program.Program, "update", exhaust)
+    exhausted = jax.errors.JaxRuntimeError(f"{EXHAUSTED} 999 bytes.\nmore")
+    monkeypatch.setattr(program.Program, "update", mock.Mock(side_effect=exhausted))
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
     error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
     assert error.startswith("error: out of memory on a device: an update is estimated to take ")
-    assert "(RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.)" in error
+    assert f"({EXHAUSTED} 999 bytes.)" in error
     if room == "none":
         assert hint.startswith("hint: no optim.accumulation is enough")
         return
@@ -51,8 +50,7 @@ def test_out_of_memory_names_what_fits(base, tmp_path, monkeypatch, capsys, room
 def test_out_of_memory_of_runs_is_not_that_of_one(one_device):
     config = tiny.config()
     mesh = sharding.make_mesh(config.parallel)
-    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
     refused = pytest.raises(ConfigError, match="an update of one of 3 runs is estimated")
     with refused as caught, memory.explain_out_of_memory(config, tiny.VOCAB, mesh, runs=3):
-        raise error
+        raise jax.errors.JaxRuntimeError(EXHAUSTED)
     assert caught.value.hint.startswith("train fewer runs together")

@@ -14,19 +14,10 @@ from bert_jax.config import knobs
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training import optim
 
-SHAPES: dict[str, Any] = {
-    "encoder": {
-        "embeddings": {"word": {"embedding": (7, 4)}, "norm": {"scale": (4,), "bias": (4,)}},
-        **{
-            f"layer_{i}": {
-                "attention": {"kernel": (4, 4), "bias": (4,)},
-                "attention_norm": {"scale": (4,)},
-            }
-            for i in range(3)
-        },
-    },
-    "mlm": {"output_bias": (7,), "dense": {"kernel": (4, 4)}},
-}
+LAYER = {"attention": {"kernel": (4, 4), "bias": (4,)}, "attention_norm": {"scale": (4,)}}
+EMBEDDINGS = {"word": {"embedding": (7, 4)}, "norm": {"scale": (4,), "bias": (4,)}}
+ENCODER = {"embeddings": EMBEDDINGS, **{f"layer_{i}": LAYER for i in range(3)}}
+SHAPES = {"encoder": ENCODER, "mlm": {"output_bias": (7,), "dense": {"kernel": (4, 4)}}}
 UNDECAYED = {  # written out by hand: LayerNorm|layer_norm|bias of the original
     "encoder/embeddings/norm/scale",
     "encoder/embeddings/norm/bias",
@@ -116,9 +107,7 @@ def test_optimizer_equals_its_written_out_algorithm(name, changes):
         np.testing.assert_allclose(ours[key], expected, rtol=1e-6, atol=1e-6, err_msg=key)
 
 
-def test_decay_spares_biases_and_norms():
-    mask = flatten_tree(optim.find_decayed(make_tree(0), knobs.Optim().no_decay))
-    assert {name for name, decays in mask.items() if not decays} == UNDECAYED
+def test_decay_spares_nothing_without_a_pattern():
     assert all(jax.tree.leaves(optim.find_decayed(make_tree(0), "")))
 
 
@@ -140,41 +129,23 @@ def test_clip_scales_the_gradient_to_the_norm(limit, scale, seed):
 
 # --- schedules ------------------------------------------------------------------------------------
 
-STEPS, WARMUP = 1_000, 100
-
 
 @pytest.mark.parametrize(
-    ("changes", "ends"),  # the share of the peak at some steps, with lines between them
+    ("changes", "shares"),  # of the peak at some steps, by hand
     [
-        ({"schedule": "linear"}, {WARMUP: 1, STEPS: 0}),
-        ({"schedule": "linear", "final_fraction": 0.1}, {WARMUP: 1, STEPS: 0.1}),
-        ({"schedule": "constant"}, {WARMUP: 1, STEPS: 1}),
-        ({"schedule": "wsd", "decay_fraction": 0.35}, {WARMUP: 1, 650: 1, STEPS: 0}),
-        (
-            {"schedule": "wsd", "decay_fraction": 1.0, "final_fraction": 0.5},
-            {WARMUP: 1, STEPS: 0.5},
-        ),
-    ],
-)
-def test_schedule_is_lines_between_its_ends(changes, ends):
-    settings = knobs.Optim(learning_rate=2.0, warmup_steps=WARMUP, **changes)
-    rate = optim.make_schedule(settings, STEPS)
-    index = np.arange(STEPS + 50)
-    expected = np.interp(index, [0, *ends], [0, *(2 * share for share in ends.values())])
-    np.testing.assert_allclose([rate(i) for i in index], expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "shares"),
-    [
+        ({"schedule": "linear"}, {0: 0, 50: 0.5, 100: 1, 550: 0.5, 999: 1 / 900, 2000: 0}),
+        ({"schedule": "linear", "final_fraction": 0.1}, {100: 1, 550: 0.55, 1000: 0.1, 2000: 0.1}),
+        ({"schedule": "constant"}, {50: 0.5, 100: 1, 550: 1, 1000: 1}),
+        ({"schedule": "wsd", "decay_fraction": 0.35}, {50: 0.5, 100: 1, 650: 1, 825: 0.5, 1000: 0}),
+        ({"schedule": "wsd", "decay_fraction": 1.0, "final_fraction": 0.5}, {100: 1, 550: 0.75}),
         ({"schedule": "cosine"}, {50: 0.5, 100: 1, 325: (2 + math.sqrt(2)) / 4, 550: 0.5, 1000: 0}),
         ({"schedule": "cosine", "final_fraction": 0.1}, {100: 1, 550: 0.55, 1000: 0.1, 2000: 0.1}),
         ({"schedule": "linear2018"}, {50: 0.5, 99: 0.99, 100: 0.9, 500: 0.5, 999: 1e-3, 2000: 0}),
     ],
 )
 def test_schedule_has_its_rates_by_hand(changes, shares):
-    settings = knobs.Optim(learning_rate=2.0, warmup_steps=WARMUP, **changes)
-    rate = optim.make_schedule(settings, STEPS)
+    settings = knobs.Optim(learning_rate=2.0, warmup_steps=100, **changes)
+    rate = optim.make_schedule(settings, 1_000)
     for step, share in shares.items():
         assert rate(step) == pytest.approx(2 * share, rel=1e-9, abs=1e-15), step
 

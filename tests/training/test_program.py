@@ -1,5 +1,6 @@
 """The compiled update: where its state and its runs lie on devices, and how large it is."""
 
+import functools
 import math
 import re
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.config import knobs
 from bert_jax.training import program
 from bert_jax.training.step import compute_inputs
 from tests import tiny, updates
@@ -53,27 +54,26 @@ def test_mesh_under_pmap_is_in_the_order_of_processes(monkeypatch):
 @pytest.mark.parametrize("how", ["vmap", "map"])
 def test_runs_lie_on_devices_of_their_own(how):
     """The update over a mesh of runs and rows equals the update of each run by itself."""
-    config = tiny.config(parallel__arms=how, batch_size=8, model__layers=1)
-    several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(2)]
+    changes = {"parallel__arms": how, "batch_size": 8, "model__layers": 1}
+    several = [tiny.config(**changes, seed=seed) for seed in range(2)]
+    config = several[0]
     mesh = sharding.make_mesh(config.parallel, 2)
     assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
     together = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, 2)
     states = together.place([together.start.init(one.seed) for one in several])
-    inputs = [compute_inputs(one, 6) for one in several]
+    inputs = [compute_inputs(one, 0) for one in several]
     batch = tiny.batch(8, 24)
     stacked, metrics = together.update(states, batch, inputs)
     used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
     assert len(used) == 8
-    alone = updates.build_program(config, devices=1)
+    found = together.fetch_metrics(metrics)
     for index, one in enumerate(several):
-        expected, found = alone.update(alone.start.init(one.seed), batch, [inputs[index]])
-        ours = together.fetch_metrics(metrics)[index]
-        for name, wanted in alone.fetch_metrics(found)[0].items():
-            assert ours[name] == pytest.approx(wanted, rel=1e-4, abs=1e-6), name
-        mine = together.pick(stacked, index, together.layout)["optimizer"]  # weights drift in Adam
-        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(expected["optimizer"]), strict=True)
-        for a, b in pairs:
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+        (alone,), expected = updates.advance(one, [batch], devices=1)
+        ours = {name: total / max(count, 1) for name, (total, count) in found[index].items()}
+        assert ours == pytest.approx(alone, rel=1e-4, abs=1e-6)
+        mine = tiny.find_moments(together.pick(stacked, index, together.layout))
+        compare = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-6)
+        jax.tree.map(compare, mine, tiny.find_moments(expected))  # weights drift in Adam
 
 
 # --- operations, FLOPs and bytes ------------------------------------------------------------------
@@ -86,16 +86,12 @@ SIZES = {
     "modern": (5_047, 90.4e6, 109.0e6, 132.7e6),
     "accumulated": (5_098, 35.7e6, 50.6e6, 62.5e6),  # of one microbatch
 }
+ALONE = {"pairs": "none"}
+ROTARY = {"model__position": "rotary", "model__norm": "pre"}
 KNOBS = {
     "bert": {},
-    "packed": {"pairs": "none", "packing": 4},
-    "modern": {
-        "pairs": "none",
-        "model__position": "rotary",
-        "model__norm": "pre",
-        "model__gated": True,
-        "model__window": 8,
-    },
+    "packed": ALONE | {"packing": 4},
+    "modern": ALONE | ROTARY | {"model__gated": True, "model__window": 8},
     "accumulated": {"optim__accumulation": 2},
 }
 
@@ -110,8 +106,7 @@ def test_update_has_no_more_work_than_before(name):
     commit.
     """
     config = tiny.config(**KNOBS[name])
-    examples = config.packing
-    batch = tiny.batch(config.batch_size, config.sequence_length, examples=examples)
+    (batch,) = updates.make_batches(config, 1, examples=config.packing)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
     lowered = updates.build_program(config, devices=1).trace(shapes).lower()
     cost = lowered.cost_analysis()

@@ -29,11 +29,18 @@ PRINTS = {"corpus": "a" * 64, "tokenizer": "b" * 64, "batches": "c" * 64}
 RATE = {"masking__rate": 0.4}
 
 
-def check(changes: dict, *allowed: str, prints: dict | None = None) -> dict:
+def check_same(
+    before: knobs.Config, after: knobs.Config, *allowed: str, best: Any = None, **prints: str
+) -> dict[str, Any]:
+    """Resume a run with another config, and with other fingerprints of its data."""
+    record = {"config": to_dict(before), **PRINTS, "best": best, "ledger": {"masked": 1}}
+    current = {"config": to_dict(after), **PRINTS, **prints}
+    return resume.check_same(record, current, allowed, Path("run"))
+
+
+def check(changes: dict, *allowed: str) -> dict[str, Any]:
     """Resume a run of the tiny config with changes."""
-    before = {"config": to_dict(tiny.config()), **PRINTS, "best": None, "ledger": {"masked": 1}}
-    after = {"config": to_dict(tiny.config(**changes)), **PRINTS, **(prints or {})}
-    return resume.check_same(before, after, allowed, Path("run"))
+    return check_same(tiny.config(), tiny.config(**changes), *allowed)
 
 
 @pytest.mark.fault(7)
@@ -59,22 +66,17 @@ def test_resume_may_evaluate_another_split(tmp_path, labelled):
     before = tasks.config("classify", "files:x.tsv", tmp_path) if labelled else tiny.config()
     validation = dataclasses.replace(before.evals["validation"], split="train")
     after = dataclasses.replace(before, evals={"validation": validation})
-    saved_record = {"config": to_dict(before), **PRINTS}
-    current = {"config": to_dict(after), **PRINTS, "corpus": "d" * 64}
     refused = pytest.raises(ConfigError, match="on another corpus")
     with contextlib.nullcontext() if labelled else refused:
-        resume.check_same(saved_record, current, (), Path("run"))
+        check_same(before, after, corpus="d" * 64)
 
 
 def test_moved_labels_keep_their_ranks(tmp_path):
     """Another way of windows measures otherwise."""
     before = tasks.config("classify", "files:x.tsv", tmp_path)
-    record = {"config": to_dict(before), **PRINTS, "best": 1.0, "misses": 0}
     for knob, value, best in (("source", "files:y.tsv", 1.0), ("long", "cut", None)):
-        task = dataclasses.replace(before.task, **{knob: value})
-        current = {"config": to_dict(dataclasses.replace(before, task=task)), **PRINTS}
-        found = resume.check_same(record, current, (f"task.{knob}",), Path("run"))
-        assert found["best"] == best
+        after = dataclasses.replace(before, task=dataclasses.replace(before.task, **{knob: value}))
+        assert check_same(before, after, f"task.{knob}", best=1.0)["best"] == best
 
 
 def open_run(config: knobs.Config, workdir: Path, resources: contextlib.ExitStack) -> Any:

@@ -11,11 +11,14 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints.manifest import list_metrics, list_steps
+from bert_jax.config import load_file
 from bert_jax.evaluation import corpus
 from bert_jax.training.program import Program
 from tests import outcomes, texts
+from tests.config.settings import set_and_resolve
 
 KINDS = 8  # words that may stand first in a pair, and as many that may stand second
+UNDROPPED = {"model__dropout": 0, "model__attention_dropout": 0}
 FOLLOWS = 0.8  # how often the second word follows from the first; else it is any of them
 
 
@@ -49,26 +52,13 @@ def compute_entropy() -> float:
 def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     """Within 0.03 nats above, and below only by what 3,000 masked words may differ by chance."""
     write_source(tmp_path)
-    base = texts.config_file(tmp_path)
-    config = texts.configure(
-        base,
-        corpus__path=tmp_path / "text.txt",
-        tokenizer__path=tmp_path / "vocab.txt",
-        corpus__validation_fraction=0.1,
-        pairs="none",
-        sequence_length=8,  # a sentence with [CLS] and [SEP]
-        model__hidden=64,
-        model__dropout=0,
-        model__attention_dropout=0,
-        masking__rate=1 / 6,  # one of six words
-        masking__replace=(1, 0, 0),
-        evals__validation__replace=(1, 0, 0),
-        evals__validation__every=0,
-        batch_size=256,
-        steps=300,
-        optim__learning_rate=5e-3,
-        checkpoints__every=300,
-    )
+    data = {"corpus__path": tmp_path / "text.txt", "tokenizer__path": tmp_path / "vocab.txt"}
+    # A sentence with [CLS] and [SEP], one of whose six words is masked.
+    data |= {"pairs": "none", "sequence_length": 8, "masking__rate": 1 / 6}
+    data |= {"masking__replace": (1, 0, 0), "evals__validation__replace": (1, 0, 0)}
+    length = {"batch_size": 256, "steps": 300, "checkpoints__every": 300}
+    length |= {"corpus__validation_fraction": 0.1, "evals__validation__every": 0}
+    config = texts.configure(texts.config_file(tmp_path), **data, **length, **UNDROPPED)
     train.run(config, tmp_path / "run", command=[])
     loss = outcomes.metrics(tmp_path / "run")[-1]["eval/validation/mlm_loss"]
     assert compute_entropy() == pytest.approx(0.268, abs=1e-3)
@@ -77,30 +67,14 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
 
 def test_fast_config_trains_when_it_is_small(base, tmp_path, one_device):
     """Packed rows in bfloat16, LAMB and no pairs, with a model and text of seconds."""
-    config = texts.configure(
-        texts.ROOT / "configs/fast.py:base",
-        corpus__source="files",
-        corpus__path=base.parent / "corpus",
-        corpus__workers=1,
-        corpus__validation_fraction=0.2,
-        tokenizer__vocab_size=120,
-        model__size="tiny",
-        model__layers=1,
-        model__hidden=64,
-        model__heads=2,
-        model__dtype="bfloat16",
-        sequence_length=64,
-        batch_size=32,
-        steps=8,
-        optim__warmup_steps=2,
-        optim__learning_rate=0.02,
-        checkpoints__every=8,
-        evals__validation__every=0,
-        logging__every=1,
-        logging__trackers=(),
-        logging__samples=0,
-    )
-    train.run(config, tmp_path / "run", command=[])
+    tree = load_file(f"{texts.ROOT}/configs/fast.py:base")
+    small = load_file(str(base))
+    tree.update(corpus=small.corpus, tokenizer=small.tokenizer, logging=small.logging)
+    tree.model.update(size="tiny", layers=1, hidden=64, heads=2, dtype="bfloat16")
+    tree.optim.update(warmup_steps=2, learning_rate=0.02)
+    changes = {"sequence_length": 64, "batch_size": 32, "steps": 8, "logging__every": 1}
+    changes |= {"checkpoints__every": 8, "evals__validation__every": 0}
+    train.run(set_and_resolve(tree, changes), tmp_path / "run", command=[])
     losses = outcomes.logged(tmp_path / "run", "loss")
     assert losses[-1] < losses[0] - 0.1
     assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
@@ -125,8 +99,7 @@ def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, on
 
 # --- a long run -----------------------------------------------------------------------------------
 
-STEPS, SAVES = 10_000, 100
-MEBIBYTE = 2**20
+STEPS = 10_000
 
 
 def measure_process() -> tuple[int, int, int]:
@@ -139,38 +112,27 @@ def measure_process() -> tuple[int, int, int]:
 @pytest.mark.slow
 def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, one_device):
     """The updates compute nothing: they repeat the metrics of the first."""
-    config = texts.configure(
-        base,
-        steps=STEPS,
-        logging__every=100,
-        checkpoints__every=STEPS // SAVES,
-        checkpoints__keep=3,
-        checkpoints__at="(300, 4_000)",
-        evals__validation__every=0,
-        batch_size=4,
-        masking__replace="(1,0,0)",  # nothing is left to chance: the ledger would stop the run
-        masking__rounding="nearest",
-    )
+    often = {"logging__every": 100, "checkpoints__every": 100, "evals__validation__every": 0}
+    # Nothing is left to chance, or the ledger would stop the run.
+    sure = {"masking__replace": "(1,0,0)", "masking__rounding": "nearest"}
+    config = texts.configure(base, steps=STEPS, batch_size=4, **often, **sure)
     real, first, measured = Program.update, [], []
 
     def repeat(self: Program, state: Any, batch: Any, inputs: Any) -> tuple[Any, Any]:
         if not first:
-            state, metrics = real(self, state, batch, inputs)
-            first.append(metrics)
-            return state, metrics
-        state = {**state, "step": state["step"] + 1}
-        if int(state["step"]) % 1_000 == 0:
+            first[:] = real(self, state, batch, inputs)
+        else:
+            first[0] = {**first[0], "step": first[0]["step"] + 1}
+        if int(first[0]["step"]) % 1_000 == 0:
             measured.append(measure_process())
-        return state, first[0]
+        return first[0], first[1]
 
     monkeypatch.setattr(Program, "update", repeat)
     train.run(config, tmp_path / "run", command=[])
     assert len(measured) == STEPS // 1_000
     early, late = measured[2], measured[-1]
-    assert late[0] - early[0] < 64 * MEBIBYTE
+    assert late[0] - early[0] < 64 * 2**20
     assert late[1] <= early[1] + 4  # a save may be under way
     assert late[2] <= early[2] + 4
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert len(lines) == STEPS // 100 + 1
-    kept = [300, 4_000, 9_800, 9_900, 10_000]
-    assert list_steps(tmp_path / "run" / "checkpoints") == kept
+    assert len(outcomes.read_lines(tmp_path / "run")) == STEPS // 100 + 1
+    assert list_steps(tmp_path / "run" / "checkpoints") == [9_900, 10_000]

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,7 +15,7 @@ from bert_jax import train
 from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.config import knobs
-from bert_jax.errors import CheckpointError, ConfigError, DivergedError, Stopped
+from bert_jax.errors import CheckpointError, ConfigError, Stopped
 from bert_jax.evaluation import corpus, inference
 from bert_jax.training import program, run, runs, stop
 from bert_jax.training.runs import Runs, last_common_step
@@ -118,12 +117,11 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
         on_diverged=lambda workdir, error: told.append((workdir.name, str(error)[:24])),
     )
     assert told == [("0", "3 updates in a row had a")]
-    assert max(line["step"] for line in outcomes.metrics(tmp_path / "0")) == 4
+    assert outcomes.logged(tmp_path / "0", "skipped_in_row") == [0, 0, 1, 2]
+    assert list_steps(tmp_path / "0" / "checkpoints") == [4]
     for index in (1, 2):
         ours, whole = (folder / str(index) for folder in (tmp_path, fused))
         assert outcomes.metrics(ours) == outcomes.metrics(whole)
-    with pytest.raises(DivergedError):  # nobody is left
-        train.train(make_jobs(base, tmp_path / "alone", optim__nonfinite_limit=3)[:1])
 
 
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
@@ -157,7 +155,6 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
 
     def compile_step(evaluator: corpus.Evaluator, params: Any, *_: Any) -> dict[str, float]:
         """Compile the evaluation's program where the loop would run it."""
-        assert not any(48 in leaf.shape for leaf in jax.tree.leaves(params))
         batch = evaluator.source.evaluation_batch(0, evaluator.rows)
         placed = inference.place_batch(batch, evaluator.mesh)
         lowered = evaluator.step.lower(params, placed, evaluator.traced)

@@ -44,19 +44,19 @@ def die(*_: object) -> None:
 
 
 @pytest.mark.fault(1, 2)
-@pytest.mark.parametrize(("when", "step"), [("before them", 3), ("in the second", 6)])
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "step", "owed"),
+    [(runs.Runs, "list_due", 3, 3, 2), (corpus.Evaluator, "__call__", 4, 6, 1)],
+    ids=["before them", "in the second"],
+)
 def test_stop_saves_without_evaluations_that_are_due(
-    whole, base, tmp_path, monkeypatch, one_device, when, step
+    whole, base, tmp_path, monkeypatch, one_device, owner, name, call, step, owed
 ):
     """A second stop, and a kill, come while the next attempts make up for them."""
     config, unstopped = whole
     workdir = tmp_path / "run"
-    owed = 2 if when == "before them" else 1
     with monkeypatch.context() as patch:
-        if when == "before them":
-            fault_points.stop_at(runs.Runs, "list_due", 3, patch.setattr)
-        else:
-            fault_points.stop_at(corpus.Evaluator, "__call__", 4, patch.setattr)
+        fault_points.stop_at(owner, name, call, patch.setattr)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
             train.run(config, workdir, command=[])
     assert manifest.list_steps(workdir / "checkpoints") == [step]

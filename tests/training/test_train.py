@@ -16,8 +16,6 @@ from bert_jax.interop import initial, runs
 from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
 from bert_jax.system import trees
-from bert_jax.training import run as running
-from bert_jax.training.step import compute_inputs
 from tests import outcomes, texts, tiny
 from tests.texts import configure
 
@@ -36,20 +34,12 @@ def trained(base, tmp_path_factory) -> Path:
     return workdir
 
 
-def read_lines(workdir: Path, prefix: str) -> list[dict[str, Any]]:
-    lines = outcomes.read_lines(workdir)
-    return [line for line in lines if any(key.startswith(prefix) for key in line)]
-
-
 def test_train_writes_what_the_contract_names(trained):
-    lines = read_lines(trained, "train/")
-    first = lines[0]
-    assert [line["step"] for line in lines] == [5, 10, 15, 20, 25, 30]
-    assert {f"train/{name}" for name in LOGGED.split()} <= lines[-1].keys()
-    total = first["train/mlm_loss"] + first["train/nsp_loss"]
-    assert first["train/loss"] == pytest.approx(total, rel=1e-3)  # mean of ratios
-    assert lines[-1]["train/mlm_loss"] < first["train/mlm_loss"] - 0.3
-    evaluations = read_lines(trained, "eval/")
+    lines = outcomes.read_lines(trained)
+    updates = [line for line in lines if "train/loss" in line]
+    assert [line["step"] for line in updates] == [5, 10, 15, 20, 25, 30]
+    assert {f"train/{name}" for name in LOGGED.split()} <= updates[-1].keys()
+    evaluations = [line for line in lines if "eval/validation/mlm_loss" in line]
     losses = {line["step"]: line["eval/validation/mlm_loss"] for line in evaluations}
     assert [*losses] == [10, 20, 30]
     for name in ("nsp_accuracy", "unigram_loss", "majority_accuracy"):
@@ -63,22 +53,6 @@ def test_train_writes_what_the_contract_names(trained):
     assert environment["command"] == ["bert-jax", "train"]
     steps = {int(path.name) for path in (trained / "checkpoints").iterdir()}
     assert steps == {20, 30, min(losses, key=losses.get)}
-
-
-@pytest.mark.fault(6)
-def test_train_that_diverges_names_the_step(base, tmp_path, monkeypatch, one_device):
-    def poison(config, step):
-        numbers = compute_inputs(config, step)
-        weights = dict(numbers.weights, mlm=np.float32("nan")) if step >= 12 else numbers.weights
-        return numbers._replace(weights=weights)
-
-    monkeypatch.setattr(running, "compute_inputs", poison)
-    with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
-        train.run(configure(base), tmp_path, command=[])
-    assert DivergedError.code == 5
-    for name in ("skipped", "skipped_in_row"):
-        assert outcomes.logged(tmp_path, name) == [0, 0, 3]  # at steps 5, 10 and 15
-    assert runs.open_run(str(tmp_path)).step == 10
 
 
 def test_train_stops_at_masks_that_are_not_asked_for(base, tmp_path, monkeypatch, one_device):

@@ -15,19 +15,12 @@ from hypothesis import strategies as st
 from bert_jax.config import resolve
 from bert_jax.errors import CheckpointError
 from bert_jax.training import writer
+from tests import outcomes
 
 
 def open_writer(folder: Path, start: int = 0, steps: int = 100, **settings: Any) -> writer.Writer:
     config = resolve({"steps": steps, "logging": {"trackers": ()}})
     return writer.Writer(folder, config, start, **settings)
-
-
-def read_lines(folder: Path) -> list[dict]:
-    def refuse(word):
-        raise AssertionError(f"{word} is no JSON")
-
-    text = (folder / "metrics.jsonl").read_text()
-    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def test_numbers_are_finite_or_null(tmp_path):
     made.write(1, {"a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": jnp.float32(2), "e": 7})
     made.close()
     made.close()
-    (line,) = read_lines(tmp_path)
+    (line,) = outcomes.read_lines(tmp_path)
     del line["time"]
     assert line == {"step": 1, "a": None, "b": None, "c": 0.5, "d": 2, "e": 7}
 
@@ -70,7 +63,7 @@ def test_evaluations_that_are_owed_leave_no_lines(tmp_path):
         made.close()
         samples.write_text('{"step": 5}\n{"step": 10}\n')
         open_writer(tmp_path, 10, owed=owed).close()
-        kept = [name for line in read_lines(tmp_path) for name in names if name in line]
+        kept = [name for line in outcomes.read_lines(tmp_path) for name in names if name in line]
         assert kept == names[: -len(owed)]
         assert len(samples.read_text().splitlines()) == (1 if "validation" in owed else 2)
 
@@ -83,7 +76,7 @@ def test_time_goes_on_over_a_resume(tmp_path, clock):
             made.write(step, {})
         made.close()
         clock[0] = 50.0  # another machine, with a clock of its own
-    assert [row["time"] for row in read_lines(tmp_path)] == [5, 10, 15]
+    assert [row["time"] for row in outcomes.read_lines(tmp_path)] == [5, 10, 15]
 
 
 @pytest.mark.fault(4)
@@ -115,11 +108,8 @@ def test_plain_lines_are_few_and_tell_the_time_left(tmp_path, clock, capsys):
 
 
 def test_terminal_gets_a_bar(tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
     monkeypatch.setattr(writer.sys, "stderr", terminal)
     made = open_writer(tmp_path, 40)
     made.write(50, {"train/loss": 2.5})
