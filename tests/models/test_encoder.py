@@ -167,7 +167,7 @@ def test_remat_keeps_less_for_the_backward_pass(scan):
             outputs = network.compute_outputs(net, params, b)
             return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
 
-        backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], tiny.init(config))
+        backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], tiny.init(tiny.config()))
         return sum(x.size for x in jax.tree.leaves(backward))
 
     inputs = 2 * 4 * 24 * 32  # what comes into two layers

@@ -5,7 +5,6 @@ Two processes of two devices each are held against one process of four. Dropout 
 follow the devices.
 """
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -20,34 +19,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bert_jax import train
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.training import stop
-from tests import FEWER_PARTS, clusters, fault_points, outcomes, tasks, texts
+from tests import FEWER_PARTS, clusters, fault_points, outcomes, saved, tasks, texts
 from tests.checkpoints.interrupts import PLACES
 from tests.texts import ROOT
 
-STEPS = 8
 LONG = 60
-KNOBS = {
-    "steps": STEPS,
-    "model.dropout": 0,
-    "model.attention_dropout": 0,
-    "logging.every": 1,
-    "logging.samples": 12,
-    "checkpoints.every": 4,
-    "evals.validation.every": 4,
-    "evals.validation.batch_size": 40,  # the last batch is padded
-}
-LAYOUTS = {
-    "jit": {},
-    "pmap": {"parallel__step": "pmap"},
-    "fsdp": {"parallel__fsdp": 4},
-    "accumulation": {"optim__accumulation": 2},
-}
+KNOBS = {"steps": 8, "checkpoints.every": 4, "evals.validation.every": 4}
+KNOBS |= {"model.dropout": 0, "model.attention_dropout": 0}
+KNOBS |= {"logging.every": 1, "logging.samples": 12}
+KNOBS |= {"evals.validation.batch_size": 40}  # the last batch is padded
+LAYOUTS = {"jit": {}, "pmap": {"parallel__step": "pmap"}, "fsdp": {"parallel__fsdp": 4}}
 ALONE = {"pairs": "none", "masking__replace": "(1.0,0.0,0.0)"}
-DRAWS = {  # views of an example, the places behind drawn rates, and the causal share
+RUNS = {  # microbatches, views of an example, the places behind drawn rates, the causal share
+    "accumulation": {"optim__accumulation": 2},
     "views": ALONE | {"masking__prediction_rate": 0.4, "batch_size": 24},
     "diffusion": ALONE | {"objectives__diffusion__weight": 1, "masking__draw": "uniform"},
     "hybrid": ALONE | {"objectives__hybrid__weight": 1, "masking__weights": "frequency"},
@@ -102,11 +89,9 @@ def assert_close(workdir: Path, reference: Path) -> None:
             assert mine[name] == pytest.approx(value, rel=1e-5, abs=1e-5), place
             if counted.fullmatch(name):  # not a sum of floats
                 assert mine[name] == value, place
-    texts_of = [
-        [(row["step"], row["text"]) for row in outcomes.samples(folder)]
-        for folder in (workdir, reference)
-    ]
-    assert texts_of[0] == texts_of[1]
+    pairs = zip(outcomes.samples(workdir), outcomes.samples(reference), strict=True)
+    for mine, other in pairs:
+        assert (mine["step"], mine.get("text")) == (other["step"], other.get("text"))
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +103,10 @@ def reference(base, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["accumulation", *DRAWS])
+@pytest.mark.parametrize("name", RUNS)
 def test_two_processes_are_one_run(name, base, tmp_path):
     """The layouts are those of the next test."""
-    command, alone = (
-        words(base, tmp_path / place, **(LAYOUTS | DRAWS)[name]) for place in ("two", "one")
-    )
+    command, alone = (words(base, tmp_path / place, **RUNS[name]) for place in ("two", "one"))
     code, err = one(alone)  # which prepares the text, so that the others say nothing of it
     assert code == 0, err
     codes, errors = two(command)
@@ -137,7 +120,7 @@ def test_two_processes_are_one_run(name, base, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.fault(3)
-@pytest.mark.parametrize("name", ["jit", "pmap", "fsdp"])
+@pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.fault(8)
 def test_number_of_processes_may_change(name, base, tmp_path):
     """Two processes, then one, then two, each stopped once: no example is lost or repeated."""
@@ -197,15 +180,6 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def assert_lost(code: int, err: str) -> None:
-    """The end of a process whose peer is gone: our line and 75, or jax's own abort."""
-    assert code in (75, -signal.SIGABRT), err
-    if code == 75:
-        *_, error, hint = err.splitlines()
-        assert error == "error: another process of this run has ended, or the link to it is cut"
-        assert hint.startswith("hint: the same command continues")
-
-
 def lose(dead: int, fault: str, command: list[str]) -> tuple[int, str]:
     """The end of the process with a fault, and what it says; its peer ends within two minutes."""
     processes = start_two(command, ("", fault) if dead else (fault, ""))
@@ -217,62 +191,47 @@ def lose(dead: int, fault: str, command: list[str]) -> tuple[int, str]:
     if lost.status() == psutil.STATUS_STOPPED:
         lost.kill()
     codes, errors = ends(processes)
-    assert_lost(codes[1 - dead], errors[1 - dead])
+    code = codes[1 - dead]
+    error = errors[1 - dead]
+    assert code in (75, -signal.SIGABRT), error  # the latter is jax's own abort
+    said = "error: another process of this run has ended, or the link to it is cut\nhint: the same"
+    assert code != 75 or said in error
     return codes[dead], errors[dead]
 
 
-@pytest.mark.slow
-@pytest.mark.fault(3)
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("dead", "fault", "code"),
-    [
-        (0, "kill", -signal.SIGKILL),
-        (1, "kill", -signal.SIGKILL),
-        (0, "hang", -signal.SIGKILL),
-        (1, "hang", -signal.SIGKILL),
-        (1, "raise", 1),
-    ],
-)
-def test_lost_process_ends_its_peer_and_resumes(dead, fault, code, base, reference, tmp_path):
-    """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's
-    after a minute. One that hangs, as behind a cut link, is missed after a minute too. An error of
-    a process stands, and jax's wait for all at the end keeps nobody.
-    """
-    found, error = lose(dead, f"step:6:{fault}", words(base, tmp_path))
-    assert found == code
-    assert ("RuntimeError: a fault of the tests" in error) == (fault == "raise")
-    codes, errors = two(words(base, tmp_path))
-    assert codes == [0, 0], errors
-    assert_close(tmp_path, reference)
+LOSSES = [(0, "step:6:kill"), (1, "step:6:kill"), (0, "step:6:hang"), (1, "step:6:hang")]
+LOSSES += [(1, "step:6:raise"), (0, "arrays:8"), (1, "arrays:8"), (0, "manifest:8")]
 
 
 @pytest.mark.slow
 @pytest.mark.fault(1, 3)
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("dead", "place"), [(0, "arrays"), (0, "manifest"), (1, "arrays")])
-def test_kill_while_all_save_leaves_the_step_before(dead, place, base, reference, tmp_path):
-    """Parameters are split over both processes, so each writes a part of every step."""
+@pytest.mark.parametrize(("dead", "fault"), LOSSES)
+def test_lost_process_ends_its_peer_and_resumes(dead, fault, base, reference, tmp_path):
+    """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's
+    after a minute. One that hangs, as behind a cut link, is missed after a minute too. An error of
+    a process stands, and jax's wait for all at the end keeps nobody.
+
+    Parameters are split over both processes, so each writes a part of every step.
+    """
     command = words(base, tmp_path, parallel__fsdp=4)
-    code, error = lose(dead, f"{place}:8", command)
-    assert code == -signal.SIGKILL, error
-    assert list_steps(tmp_path / "checkpoints") == [4]
+    code, error = lose(dead, fault, command)
+    raised = fault.endswith("raise")
+    assert code == (1 if raised else -signal.SIGKILL)
+    assert ("RuntimeError: a fault of the tests" in error) == raised
+    saved_steps = list_steps(tmp_path / "checkpoints")
+    assert saved_steps == [4] or fault.startswith("step")  # which may cut off the save of step 4
     codes, errors = two(command)
     assert codes == [0, 0], errors
-    assert f"resuming {tmp_path} at step 4" in errors[0]
+    assert (f"resuming {tmp_path} at step 4" in errors[0]) == (saved_steps == [4])
     assert_close(tmp_path, reference)
 
 
-def trainers(workdir: Path) -> list[int]:
+def trainers(workdir: Path) -> list[psutil.Process]:
     """Processes that train in a folder; not those that start them, such as srun."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            trains = {b"-m", b"bert_jax.cli"} <= set(words) and words[0].endswith(b"python")
-            if trains and f"--workdir={workdir}".encode() in words:
-                found.append(int(path.name))
-    return found
+    flag = f"--workdir={workdir}"
+    found = psutil.process_iter(["name", "cmdline"])
+    return [p for p in found if "python" in p.info["name"] and flag in (p.info["cmdline"] or ())]
 
 
 @pytest.mark.slow
@@ -310,17 +269,14 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
             shown = slurm("scontrol", "show", "job", "--oneliner", job)
             return " ".join(re.findall(r"\b(?:JobState|Restarts|ExitCode)=\S+", shown))
 
-        def restarts() -> int:
-            return int(re.findall(r"Restarts=(\d+)", state())[0])
-
         options = ["--gpus-per-node=0", "--cpus-per-task=2", "--time=20", "--signal=TERM@20"]
         script = [str(ROOT / "experiments" / "scale" / "slurm.sbatch"), str(base), str(workdir)]
         knobs = [f"--config.{k}={v}" for k, v in {**KNOBS, "steps": LONG}.items()]
         job = slurm("sbatch", "--parsable", f"--output={log}", *options, *script, *knobs).strip()
         wait_for(lambda: list_steps(workdir / "checkpoints"))
-        os.kill(trainers(workdir)[-1], signal.SIGKILL)
+        trainers(workdir)[-1].kill()
         for restart, minutes in (1, 1), (2, 20):
-            wait_for(lambda count=restart: restarts() == count)
+            wait_for(lambda count=restart: f"Restarts={count}" in state())
             slurm("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
         fault.write_text("")
         wait_for(lambda: "JobState=COMPLETED" in state())
@@ -359,40 +315,21 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
     for cell in two.read_cells():
         assert cell.config.parallel.distributed
         assert_close(two.cell(cell.id), one.cell(cell.id))
-        ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
-        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
-        assert not two.read_failure(cell.id)
         environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
         assert environment["machine"]["processes"] == 2
-        # The second process has a log of its own, and nothing to say in it.
-        (group,) = [name for name, one in two.read_groups().items() if cell.id in one.cells]
-        assert two.log(group).with_suffix(".1.log").exists()
 
 
 @pytest.mark.slow
 def test_finetuning_in_two_processes_is_that_of_one(tmp_path):
     """The config file reads the model it starts from before the processes know of each other."""
-    file = tasks.write_classify(tmp_path)
-    base = tasks.config("classify", f"files:{file}", tmp_path, epochs=1)
-    train.run(base, tmp_path / "start", command=[])
-    config = ROOT / "configs" / "finetune.py"
-    flags = {
-        "task.source": f"files:{file}",
-        "epochs": 2,
-        "batch_size": 8,
-        "model.dropout": 0,
-        "model.attention_dropout": 0,
-        "logging.every": 1,
-        "logging.trackers": "",
-    }
-    command = ["train", f"--config={config}:classify,init_from={tmp_path / 'start'}"]
+    source = f"files:{tasks.write_classify(tmp_path)}"
+    start = saved.run(tmp_path / "start", tasks.config("classify", source, tmp_path), {1: None})
+    flags = {"task.source": source, "epochs": 2, "batch_size": 8, "logging.every": 1}
+    flags |= {"model.dropout": 0, "model.attention_dropout": 0, "logging.trackers": ""}
+    command = ["train", f"--config={ROOT}/configs/finetune.py:classify,init_from={start}"]
     command += [f"--config.{key}={value}" for key, value in flags.items()]
-    codes, errors = ends(start_two([*command, f"--workdir={tmp_path / 'two'}"]))
-    assert codes == [0, 0], errors
-    code, _, error = texts.run(*command, f"--workdir={tmp_path / 'one'}", devices=4)
+    code, error = one([*command, f"--workdir={tmp_path / 'one'}"])
     assert code == 0, error
-    two, one = (outcomes.metrics(tmp_path / name) for name in ("two", "one"))
-    assert [line["step"] for line in two] == [line["step"] for line in one]
-    for ours, theirs in zip(two, one, strict=True):
-        for key in ours.keys() & {"train/loss", "eval/validation/loss", "eval/validation/accuracy"}:
-            assert ours[key] == pytest.approx(theirs[key], rel=1e-4), (ours["step"], key)
+    codes, errors = two([*command, f"--workdir={tmp_path / 'two'}"])
+    assert codes == [0, 0], errors
+    assert_close(tmp_path / "two", tmp_path / "one")
