@@ -100,8 +100,9 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
             part.suptitle(textwrap.fill(figure.title, NAME + NAME), x=0.01, ha="left")
             note = _wrap_note(figure.note, width)
             part.supxlabel(note, x=0.01, ha="left", fontsize=9, color=LIGHT["soft"])
-    canvas.draw_without_rendering()  # gives every text its place
-    canvas.set_layout_engine("none")  # which would shrink the axes at every further drawing
+    layout: Any = canvas.get_layout_engine()
+    layout.execute(canvas)  # gives every text its place
+    canvas.set_layout_engine(None)  # it would shrink the axes at every further drawing
     for axes in canvas.axes:
         _hide_overlaps(axes)
     return canvas, readings
@@ -387,11 +388,13 @@ def _draw_cell(axes: Axes, heat: Heat, row: int, column: int) -> None:
     value = heat.values[row][column]
     shade = float(np.clip(heat.shades[row][column], 0, 1))
     cell: dict[str, Any] = {"xy": (column - 0.48, row - 0.46), "width": 0.96, "height": 0.92}
-    axes.add_patch(Rectangle(**cell, facecolor=LIGHT["shade"], alpha=0.55 * shade))
+    # The layout asks for the size of everything that is drawn; a cell lies within the axes.
+    cell["in_layout"] = False
+    axes.add_artist(Rectangle(**cell, facecolor=LIGHT["shade"], alpha=0.55 * shade))
     said = f"{value:.3f}"
     if heat.percent or abs(value) < 0.1:
         said = number(value, heat.percent)
-    text = axes.text(column, row, said, ha="center", va="center_baseline")
+    text = axes.text(column, row, said, ha="center", va="center_baseline", in_layout=False)
     if (row, column) in heat.marks:
         text.set_fontweight("bold")
-        axes.add_patch(Rectangle(**cell, fill=False, edgecolor=LIGHT["ink"], linewidth=1.4))
+        axes.add_artist(Rectangle(**cell, fill=False, edgecolor=LIGHT["ink"], linewidth=1.4))

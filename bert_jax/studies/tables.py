@@ -14,7 +14,7 @@ import io
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +177,18 @@ class Examples:
                 for name in [*self._arrays]:
                     self._names["/".join(name.split("/", 2)[:2])].append(name)
 
-    def read(self, cell: str, evaluation: str) -> Arrays:
+    def read(self, cell: str, evaluation: str, keys: Collection[str] = ()) -> Arrays:
         """Return the arrays of an evaluation of a cell; {} if there are none.
 
-        The result is {"METRIC.sum": array, "METRIC.count": array, …}.
+        The result is {"METRIC.sum": array, "METRIC.count": array, …}, with `keys` only those.
         """
+        found: Arrays = {}
         with _naming_damage(self._path, Exception):
-            names = self._names.get(f"{cell}/{evaluation}", [])
-            return {name.split("/", 2)[2]: self._arrays[name] for name in names}
+            for name in self._names.get(f"{cell}/{evaluation}", []):
+                key = name.split("/", 2)[2]
+                if not keys or key in keys:
+                    found[key] = self._arrays[name]
+        return found
 
     def read_all(self) -> Arrays:
         """Return all arrays, as {"CELL/EVALUATION/METRIC.sum": array, …}."""

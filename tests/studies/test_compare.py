@@ -55,7 +55,8 @@ def build(folder: Path, state=lambda cell: "done", seeds=(0, 1, 2)) -> StudyFold
 def compared(place: StudyFolder, metric: str = LOSS) -> list[compare.Difference]:
     """Compare the rates of a study with 15 %."""
     view = read_view(place)
-    return compare.compare_families(view.examples, view.families("masking.rate"), "15 %", metric)
+    families = view.families("masking.rate")
+    return compare.compare_families(view.resample(metric), families, "15 %", metric)
 
 
 def read_losses(place: StudyFolder) -> dict[tuple[object, ...], float]:

@@ -41,7 +41,7 @@ def compute_findings(view: View) -> Findings:
         gaps.append([])
         for metric in comparison.metrics:
             gaps[-1] += compare.compare_families(
-                view.examples, families, comparison.baseline, metric, view.family_count
+                view.resample(metric), families, comparison.baseline, metric, view.family_count
             )
     best = [best_value.fit_best_values(view, comparison) for comparison in view.comparisons]
     return Findings(gaps, best, verdicts.judge_claims(view))

@@ -66,18 +66,21 @@ class Difference:
 
 
 def compare_families(
-    examples: Examples, families: Sequence[Family], baseline: str, metric: str, count: int = 1
+    resampled: "Mapping[str, Resampled]",
+    families: Sequence[Family],
+    baseline: str,
+    metric: str,
+    count: int = 1,
 ) -> list[Difference]:
     """Compare every point of every family with the baseline; skip families without the baseline.
 
     Args:
-      examples: the recorded values of the examples of all cells.
+      resampled: the metric on resamples of the examples of each cell, from `resample_cells`.
       families: the families of runs to compare.
       baseline: the label of the point that the others are compared with.
       metric: the metric to compare by.
       count: the number of families of the study, among which the significance level is divided.
     """
-    resampled = _resample_cells(examples, families, metric)
     listed: list[Difference] = []
     for family in families:
         if baseline in family.runs:
@@ -87,7 +90,11 @@ def compare_families(
 
 
 def compare_gains(
-    examples: Examples, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
+    resampled: "Mapping[str, Resampled]",
+    sides: tuple[Family, Family],
+    baseline: str,
+    metric: str,
+    count: int = 1,
 ) -> list[Difference]:
     """Compare the gain of each point over the baseline in one family with its gain in another.
 
@@ -95,7 +102,6 @@ def compare_gains(
     the spread is the spread of these pairs. Errors over examples are added as if they were
     independent. This overstates the error a little if the examples are the same.
     """
-    resampled = _resample_cells(examples, sides, metric)
     points = [point for point in sides[0].runs if point in sides[1].runs]
     first, second = (
         _gather_values(
@@ -202,21 +208,22 @@ def _find_examples_error(
     return both[0][0].examples, float(np.nanstd(gaps.mean(axis=0)))
 
 
-def _resample_cells(
-    examples: Examples, families: Sequence[Family], metric: str
+def resample_cells(
+    examples: Examples, results: Iterable[Result], metric: str
 ) -> dict[str, Resampled]:
     """Compute a metric on resamples of the examples of each cell, as {cell: Resampled}.
 
     Cells that did not record the metric of each example are left out.
     """
     evaluation, _, name = metric.partition("/")
+    needed = (f"{name}.sum", f"{name}.count", EXAMPLES)
     arrays: dict[str, Arrays] = {}
-    for family in families:
-        for run in (run for runs in family.runs.values() for run in runs):
-            found = examples.read(run.entry.id, evaluation) if metric in run.metrics else {}
-            if {f"{name}.sum", f"{name}.count", EXAMPLES} <= found.keys():
-                identity = found[EXAMPLES].tobytes()
-                arrays[run.entry.id] = found[f"{name}.sum"], found[f"{name}.count"], identity
+    for result in results:
+        cell = result.entry.id
+        found = examples.read(cell, evaluation, needed) if metric in result.metrics else {}
+        if len(found) == len(needed):
+            sums, counts, identity = (found[key] for key in needed)
+            arrays[cell] = sums, counts, identity.tobytes()
     return resample_examples(arrays)
 
 

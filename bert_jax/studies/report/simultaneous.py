@@ -32,6 +32,7 @@ UNEVEN = 10_000  # draws of the distributions of both tests of equal spreads
 ESTIMATES = 4_000  # draws of a spread, over which power is a mean
 POWER = 0.9  # of the seeds that are called needed
 MOST = 1_000  # seeds that are looked for
+NOISE = np.polynomial.hermite_e.hermegauss(48)  # points of standard normal noise, their weights
 
 
 class Gap(NamedTuple):
@@ -132,7 +133,7 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
 
     Given the common spread and the noise of the baseline, the t values are independent.
     """
-    noise, weights = np.polynomial.hermite_e.hermegauss(48)
+    noise, weights = NOISE
     spreads, shares = _divide_spread(freedom)
     shift = math.sqrt(correlation) * noise[:, None]  # [48, 1]
     edge = quantile * spreads
@@ -142,6 +143,7 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
     return float(weights / weights.sum() @ any_outside @ shares)
 
 
+@functools.cache
 def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
     """Divide the distribution of an estimated spread, whose true value is 1, into a grid.
 

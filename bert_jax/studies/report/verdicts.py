@@ -91,18 +91,19 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
             families.append(family)
             places.append(find_point_labels(family) | {claimed.axis: ""})
     asked = (claimed.baseline, claimed.metric, view.family_count)
+    resampled = view.resample(claimed.metric) if families else {}
     for family, place in zip(families, places, strict=True):
         named = dict(place)
         del named[claimed.axis]
         if claimed.more_at is None:
-            compared = compare.compare_families(view.examples, [family], *asked)
+            compared = compare.compare_families(resampled, [family], *asked)
         else:
             axis, point, elsewhere = claimed.more_at
             there = place | {axis: elsewhere}
             if place[axis] != point or there not in places:
                 continue
             sides = (family, families[places.index(there)])
-            compared = compare.compare_gains(view.examples, sides, *asked)
+            compared = compare.compare_gains(resampled, sides, *asked)
             del named[axis]
         gain = next(gap for gap in compared if gap.point == claimed.point)
         if need_direction(claimed.metric) < 0:

@@ -28,11 +28,6 @@ class View:
     study: StudyRecord
     results: Sequence[Result]
 
-    @functools.cached_property
-    def examples(self) -> Examples:
-        """The recorded values of single examples of all cells, opened only once."""
-        return Examples(self.place.workdir)
-
     def axis(self, name: str) -> Axis:
         """Return the axis called `name`; in a study without axes, an axis with one point."""
         alone = Axis(name, (Point("", None),))
@@ -60,6 +55,23 @@ class View:
             found = {metric.partition("/")[0] for metric in result.metrics}
             points.append((result.entry.labels, found | {*result.entry.evaluations}))
         return compare.count_families(self.comparisons, self.study.claims, points)
+
+    @functools.cached_property
+    def _examples(self) -> Examples:
+        """The recorded values of single examples of all cells, opened only once."""
+        return Examples(self.place.workdir)
+
+    @functools.cached_property
+    def _resampled(self) -> dict[str, dict[str, compare.Resampled]]:
+        """The results of `resample` so far, by metric."""
+        return {}
+
+    def resample(self, metric: str) -> dict[str, compare.Resampled]:
+        """Compute a metric on resamples of the examples of each cell, once for all families."""
+        if metric not in self._resampled:
+            found = compare.resample_cells(self._examples, self.results, metric)
+            self._resampled[metric] = found
+        return self._resampled[metric]
 
     def families(self, axis: str) -> list[Family]:
         """Divide the results into families, within which only one axis and the seed vary."""
