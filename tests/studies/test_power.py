@@ -57,13 +57,14 @@ def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
     own, other, gone = (tmp_path / name for name in ("own.csv", "other.csv", "gone.csv"))
     shutil.copy(view.place.csv, own)
     other.write_text(
-        "cell,state,unit,seed,validation/mlm_loss\n"
-        "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
+        "cell,state,unit,seed,validation/mlm_loss,squad/f1\n"
+        "a,done,word,0,5,61\nb,done,word,1,7,62\nc,done,token,0,6,63\nd,done,token,1,4,63\n"
     )
     larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
     lines = power.describe_power([TRUE, larger, NULL], SIZES, [gone, other, own])
-    lines += power.describe_power([NULL], SIZES, [other])
-    for damaged in (b"cell\xff\n", other.read_bytes().replace(b"6\n", b"6.\x01\n")):
+    answers = dataclasses.replace(TRUE, metric="squad/f1", effect=0.5)
+    lines += power.describe_power([NULL, answers], SIZES, [other])
+    for damaged in (b"cell\xff\n", other.read_bytes().replace(b",6,", b",6.\x01,")):
         gone.write_bytes(damaged)
         lines += power.describe_power([NULL], SIZES, [gone])
     check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)

@@ -46,17 +46,20 @@ def describe_power(claims: Sequence[Claimed], sizes: Sizes, tables: Sequence[Pat
 
 
 def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -> str:
-    share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
+    column = name_columns(claimed.axis)[0]
+    ordered = sorted(read, key=lambda table: not (read[table] and column in read[table][0]))
+    known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
+    table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
+    texts = [row[claimed.metric] for row in read[table]] if table else []
+    values = [abs(float(text)) for text in texts if text]
+    # SQuAD's scores are in per cent already.
+    share = is_share(claimed.metric) and max(values, default=claimed.effect) <= 1
     room, other = claimed.effect, math.inf
     looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
     if claimed.within is not None:  # found if nothing differs, both ends being as far
         room = other = claimed.within
         looked_for = f"no difference beyond {format_amount(claimed.within, claimed.metric, share)}"
     head = f"{claimed.claim}, {looked_for} by {find_title(claimed.metric)}"
-    column = name_columns(claimed.axis)[0]
-    ordered = sorted(read, key=lambda table: not (read[table] and column in read[table][0]))
-    known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
-    table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
     if table is None:
         return f"{head}: no earlier run says how far seeds lie apart"
     # A difference of gains has the variance of two differences.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax.reporting.formats import HOLE, SPACE, format_rate, number
-from bert_jax.reporting.metric_names import LEDGER, find_title, is_result, is_share
+from bert_jax.reporting.metric_names import LEDGER, find_title, is_result
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
@@ -207,7 +207,7 @@ def tabulate_tasks(view: View) -> list[Block]:
         elif spec.get("kind") != "finetune":
             continue
         rows = [
-            [label, *(_average_metric(runs, key) for key in keys)]
+            [label, *(_average_metric(view, runs, key) for key in keys)]
             for label, runs in view.points().items()
             if any(summarize(runs, get_metric(key)) for key in keys)
         ]
@@ -218,8 +218,8 @@ def tabulate_tasks(view: View) -> list[Block]:
     return blocks
 
 
-def _average_metric(runs: Sequence[Result], key: str) -> str:
-    return format_mean(summarize(runs, get_metric(key)), len(runs), is_share(key))
+def _average_metric(view: View, runs: Sequence[Result], key: str) -> str:
+    return format_mean(summarize(runs, get_metric(key)), len(runs), view.is_percent(key))
 
 
 def tabulate_ledger(view: View) -> list[Block]:
