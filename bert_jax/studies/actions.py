@@ -116,7 +116,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
         before = place.read_study() if place.study.exists() else None
         if before and (hidden := len(before.cells.keys() - {cell.id for cell in cells})):
-            notes.append(f"{hidden} cells of an earlier version of the study are not shown")
+            notes.append(f"{hidden} cells that this launch leaves out are not shown")
         known = place.read_groups()
         for group in groups:
             if group.id not in known:
@@ -358,10 +358,11 @@ def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None
     before = place.read_study()
     specs = {before.spec, named.spec}
     scales = {spec.partition(":")[2] for spec in specs}  # of a study file, wherever it lies
-    swept = any(spec.startswith(SWEEP) for spec in specs)
-    same = len(specs) == 1 or (len(scales) == 1 and not swept)
+    swept = [spec.startswith(SWEEP) for spec in specs]
+    same = len(specs) == 1 or (len(scales) == 1 and not any(swept))
     shared = any(cell.id in before.cells for cell in cells)
-    right = before.name == named.name and (same or shared)
+    # A sweep is named after its workdir, which may have been moved.
+    right = (all(swept) or before.name == named.name) and (same or shared)
     need(right, f"{place.workdir} holds another study, {before.spec}", hint)
 
 

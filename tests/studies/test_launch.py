@@ -22,7 +22,7 @@ import pytest
 from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped, UserError
 from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags, Named
-from bert_jax.studies.definition import Cell, Suite, axis
+from bert_jax.studies.definition import Cell, Suite, axis, expand
 from bert_jax.studies.engines.base import FULL, HELD
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk
@@ -324,6 +324,13 @@ def test_study_records_the_commits_that_made_it(bench, monkeypatch):
     study = bench.place.read_study()
     assert (study.git_commit, study.commits) == ("b", ("a", "b"))
     assert study.command == ("bert-jax", "b")
+
+
+def test_sweep_goes_on_in_a_moved_workdir(tmp_path):
+    """It is named after its workdir."""
+    cells, spec, place = expand(make_study()), f"{actions.SWEEP}tiny.py", StudyFolder(tmp_path)
+    place.write_study({"name": "before", "spec": spec}, cells)
+    actions._check_same(place, Named(make_study(), "now", spec, tmp_path), cells)
 
 
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
