@@ -93,6 +93,10 @@ class Budget:
     kind: str  # steps, tokens, predictions or flops
     amount: float | tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if isinstance(self.amount, list):
+            object.__setattr__(self, "amount", tuple(self.amount))
+
     @property
     def amounts(self) -> tuple[float, ...]:
         """The amounts as a tuple, even if there is only one."""
@@ -183,6 +187,9 @@ class Study:
             right = isinstance(values, (tuple, list)) and all(isinstance(v, kind) for v in values)
             hint = f"a tuple of {kind.__name__}, with the comma: {field}=(…,)"
             need(right, f"a study's {field} cannot be {str(values)[:80]}", hint)
+        right = self.budget is None or isinstance(self.budget, Budget)
+        said = f"a study's budget cannot be {str(self.budget)[:80]}"
+        need(right, said, 'budget=Budget("tokens", 2e6)')
 
     @property
     def factors(self) -> tuple[Axis, ...]:

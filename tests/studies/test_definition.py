@@ -154,7 +154,7 @@ def asks(evaluation) -> dict:
 
 
 CLAIM = Claimed("C3", "masking.rate", "30 %", "15 %", "validation/mlm_loss", 0.1)
-LATE = {"budget": Budget("steps", (10, 20))} | asks(Suite("blimp", budgets=(300,)))
+LATE = {"budget": Budget("steps", [10, 20])} | asks(Suite("blimp", budgets=(300,)))
 EVALS = Axis("e", (Point("none", 0, (("evals", {}),)),))
 REFUSED = [
     ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section"),
@@ -162,6 +162,7 @@ REFUSED = [
     ({"axes": (axis("evals.validation.rate", RATES), EVALS)}, "both set config.evals"),
     ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError"),
     ({"budget": Budget("token", 1e6)}, "no budget 'token'"),
+    ({"budget": 2e6}, "a study's budget cannot be 2000000.0"),
     (compares(baseline="15%"), "no point '15%'"),
     (compares(metric="validation/loss"), "'validation' has no metric 'loss'"),
     ({"claims": (dataclasses.replace(CLAIM, effect=-0.1),)}, "C3: effect = -0.1"),
