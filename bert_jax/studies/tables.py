@@ -89,6 +89,8 @@ def read_row(cell: Cell, row: Row, history: History, taken: bool) -> Result:
     steps = int(row["steps"])
     missing = tuple(row["missing"].split())
     objects = {name: json.loads(row[name] or "{}") for name in OBJECTS}
+    made = objects["errors"].items()
+    objects["errors"] = {name: error for name, error in made if name in cell.evaluations}
     return Result(
         entry=cell,
         state=State(row["state"], row["error"], step, steps, missing=missing),

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import actions, progress, results, reuse, tables, worker
+from bert_jax.studies.cell_result import History
 from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.measures import record_evaluations
@@ -176,6 +177,9 @@ def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
     for source, count in ((kept, 0), (place, 4)):
         empty = StudyFolder(tmp_path / "empty")
         assert len(reuse.find_finished(empty, expand(more), [source.workdir], tmp_path)) == count
+    row = tables.read_csv(kept.csv)[0] | {"errors": '{"blimp": "failed", "gone": "failed"}'}
+    read = tables.read_row(expand(more)[0], row, History(), taken=True)
+    assert read.errors == {"blimp": "failed"}
 
 
 @pytest.mark.fault(25)
