@@ -293,9 +293,9 @@ def select_cells(
       only: texts AXIS=VALUE, where the value is the label or value of a point, or a seed. Several
         texts for one axis select several points.
     """
-    points = {}
+    points: dict[str, dict[str | float, str]] = {}
     for factor in study.factors:
-        points[factor.name] = {str(point.value): point.label for point in factor.points}
+        points[factor.name] = {_read_value(str(p.value)): p.label for p in factor.points}
         points[factor.name] |= {point.label: point.label for point in factor.points}
     points[SEED] = {str(seed): str(seed) for seed in study.seeds}
     chosen: dict[str, set[str]] = {}
@@ -303,10 +303,11 @@ def select_cells(
         name, equals, value = text.partition("=")
         need(bool(equals), f"--only {text!r} has no value", "write --only AXIS=VALUE")
         check_known(name, points, f"--only: no axis {name!r}")
-        if value not in points[name]:
+        label = points[name].get(value) or points[name].get(_read_value(value))
+        if label is None:
             hint = suggest(value, dict.fromkeys(points[name].values()))
             raise ConfigError(f"--only: {name} has no point {value!r}", hint)
-        chosen.setdefault(name, set()).add(points[name][value])
+        chosen.setdefault(name, set()).add(label)
     part = []
     for cell in cells:
         labels = cell.labels | {SEED: str(cell.seed)}
@@ -321,3 +322,10 @@ def select_cells(
         budget = Budget(budget.kind, tuple(dict.fromkeys(amounts)))
     seeds = tuple(seed for seed in study.seeds if any(cell.seed == seed for cell in part))
     return dataclasses.replace(study, axes=tuple(cut), budget=budget, seeds=seeds), part
+
+
+def _read_value(text: str) -> str | float:
+    """Return the number that a text stands for, such as 2e6; any other text as it is."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text

@@ -150,7 +150,7 @@ def test_only_a_branch_saves_updates(tmp_path, capsys, begun, config, trunk_trai
     left = dataclasses.replace(long, trunk=long.trunk if saves else "")
     flops = trunks.count_flops(left, 40)
     place.write_trained(short.id, 20, 1.0, "done")  # its evaluation is left
-    for only in (("budget=40 steps",), ()):
+    for only in (("budget=4e1",), ()):
         flags = actions.Flags(dry_run=True, only=only)
         actions.launch_study(actions.Named(study, "toy", "toy", tmp_path), place.workdir, flags)
         told = capsys.readouterr().out
