@@ -19,14 +19,13 @@ import functools
 import hashlib
 import itertools
 import os
-import queue
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTEST = [*("-m", "pytest", "-x", "-rfE", "-m", "not slow", "-p"), "no:cacheprovider"]
 LIMIT = 1800  # seconds of the tests of a fault
 FIELDS = ("id", "file", "line", "kind", "before", "after", "verdict", "test")
-
-
 HARMFUL = {"kill", "killpg", "rmtree", "unlink", "remove", "setrlimit"}
 PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn))
 PAIRS += ((ast.Is, ast.IsNot),)
@@ -117,77 +114,57 @@ def choose(root: Path, count: int, seed: int, room: str = "") -> list[Mutant]:
 
 
 class Copy:
-    """A copy of what is committed, in a temporary folder."""
+    """A copy of what is committed, in a temporary folder, in which faults are tried."""
 
-    def __init__(self, space: Path):
-        self.root, self.output, self.compiled = space / "copy", space / "out", str(space / "bin")
+    def __init__(self, space: Path, tests: list[str]):
+        self.tests, self.root, self.output = tests, space / "copy", space / "output"
         # No bytecode is written, which could be taken for that of another text.
         own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": self.root, "HOME": space}
-        own |= {"TMPDIR": space / "tmp", "MUTANTS_COMPILED": self.compiled}
-        self.variables = os.environ | {name: str(value) for name, value in own.items()}
-        (space / "tmp").mkdir(parents=True)
+        own |= {"TMPDIR": space / "tmp", "MUTANTS_COMPILED": space / "compiled"}
+        self.variables = {name: str(value) for name, value in own.items()}
+        (space / "tmp").mkdir()
         subprocess.run(["git", "clone", "--quiet", ROOT, self.root], check=True)
         if (ROOT.parent / "shared").is_dir():
             (space / "shared").symlink_to(ROOT.parent / "shared")
+        self.is_clean = functools.cache(lambda test: self.run_pytest([test])[0] == "survived")
+
+    def judge(self, mutant: Mutant) -> tuple[str, str]:
+        """Return what becomes of a mutant, and the test that fails."""
+        file, verdict = self.root / mutant.file, "no tests"
+        for tests in [self.tests] if self.tests else list_tests(mutant):
+            source = file.read_bytes()
+            file.write_bytes(mutant.planted)
+            verdict, test = self.run_pytest(tests)
+            file.write_bytes(source)
+            if verdict == "killed" and not self.is_clean(test):
+                verdict = "fails without a fault"
+            if verdict != "survived":
+                return verdict, test
+        return verdict, ""
 
     def run_pytest(self, tests: list[str]) -> tuple[str, str]:
-        """Return what becomes of a fault here, and the test that fails."""
-        command = [sys.executable, *PYTEST, *tests]
-        where = {"cwd": self.root, "env": self.variables, "timeout": LIMIT}
+        """Run tests until one fails; return what that says of a fault, and the test."""
+        command, variables = [sys.executable, *PYTEST, *tests], os.environ | self.variables
         with self.output.open("w") as out:
+            to = {"stdout": out, "stderr": out, "env": variables, "cwd": self.root}
             try:
-                done = subprocess.run(command, stdout=out, stderr=out, check=False, **where)
+                code = subprocess.run(command, check=False, timeout=LIMIT, **to).returncode
             except subprocess.TimeoutExpired:
                 return "timeout", ""
             finally:
                 self.end_processes()
-        if done.returncode in (0, 5):  # 5: all its tests are slow
+        if code in (0, 5):  # 5: all its tests are slow
             return "survived", ""
         said = self.output.read_text()
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", said, re.MULTILINE)
-        return "killed", failed[1] if failed else f"exit code {done.returncode}"
+        return "killed", failed[1] if failed else f"exit code {code}"
 
     def end_processes(self) -> None:
         """Kill what runs in this copy; processes of studies outlive the test that began them."""
+        mark = self.variables["MUTANTS_COMPILED"]
         for process in psutil.process_iter(["environ"]):
-            if (process.info["environ"] or {}).get("MUTANTS_COMPILED") == self.compiled:
+            if (process.info["environ"] or {}).get("MUTANTS_COMPILED") == mark:
                 process.kill()
-
-
-class Trial:
-    """Copies of the checkout, in which faults are tried."""
-
-    def __init__(self, space: Path, tests: list[str], jobs: int):
-        self.tests, self.free = tests, queue.Queue[Copy]()
-        for number in range(jobs):
-            self.free.put(Copy(space / str(number)))
-        self.is_clean = functools.cache(lambda test: self.attempt([test])[0] == "survived")
-
-    def judge(self, mutant: Mutant) -> dict[str, object]:
-        """Return the row of a mutant."""
-        found = {name: getattr(mutant, name) for name in FIELDS[:-2]}
-        verdict = "no tests"
-        for tests in [self.tests] if self.tests else list_tests(mutant):
-            verdict, test = self.attempt(tests, mutant)
-            if verdict == "killed" and not self.is_clean(test):
-                verdict = "fails without a fault"
-            if verdict != "survived":
-                return found | {"verdict": verdict, "test": test}
-        return found | {"verdict": verdict, "test": ""}
-
-    def attempt(self, tests: list[str], mutant: Mutant | None = None) -> tuple[str, str]:
-        """Run tests in a copy, until one fails, with a mutant or without."""
-        copy = self.free.get()
-        try:
-            if mutant:
-                file = copy.root / mutant.file
-                source = file.read_bytes()
-                file.write_bytes(mutant.planted)
-            return copy.run_pytest(tests)
-        finally:
-            if mutant:
-                file.write_bytes(source)
-            self.free.put(copy)
 
 
 def list_tests(mutant: Mutant) -> Iterator[list[str]]:
@@ -199,13 +176,12 @@ def list_tests(mutant: Mutant) -> Iterator[list[str]]:
 
 def read_ids(path: Path) -> set[str]:
     """Return the first column of a table, which may not be there yet."""
-    return (
-        {line.split(",")[0] for line in path.read_text().splitlines()} if path.exists() else set()
-    )
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line.split(",")[0] for line in lines}
 
 
 def main() -> None:
-    """Try the mutants that have no row yet, each in one of --jobs copies."""
+    """Try the mutants that have no row yet."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -213,23 +189,23 @@ def main() -> None:
     parser.add_argument("--room", default="", help="only faults of one room")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=2, help="processes of pytest at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "runs" / "mutants.csv")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and end what runs
     options = parser.parse_intermixed_args()  # words may follow flags
     options.output.parent.mkdir(parents=True, exist_ok=True)
     done = read_ids(options.output) | read_ids(Path(__file__).with_name("equivalent.csv"))
     chosen = choose(ROOT, options.count, options.seed, options.room)
     left = [mutant for mutant in chosen if mutant.id not in done]
     with tempfile.TemporaryDirectory(prefix="mut") as space, options.output.open("a") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")
         if not file.tell():
-            writer.writeheader()
-        trial = Trial(Path(space), options.tests, options.jobs)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for row in pool.map(trial.judge, left):
-                writer.writerow(row)
-                file.flush()
-                print(f"{row['file']}:{row['line']}: {row['verdict']} {row['test']}", flush=True)
+            writer.writerow(FIELDS)
+        copy = Copy(Path(space), options.tests)
+        for mutant in left:
+            row = (*mutant[:-1], *copy.judge(mutant))
+            writer.writerow(row)
+            file.flush()
+            print(f"{mutant.file}:{mutant.line}: {' '.join(row[-2:])}", flush=True)
 
 
 if __name__ == "__main__":
