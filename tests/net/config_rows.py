@@ -28,13 +28,14 @@ TASKS = {"sst2": "tasks", "stsb": "tasks", "conll2003": "tasks/words", "squad": 
 TASKS |= {"copa": "tasks/copa"}
 MODELS = {"sst2": "classify", "stsb": "regress", "conll2003": "tag", "squad": "span"}
 MODELS |= {"copa": "choice"}
+ADAPTED = ("bert", "causal", "roberta", "modernbert")
 FILES = [  # below configs/, with an argument
     *(f"pretrain.py:{size}" for size in SIZES),
     *(f"preset.py:{preset}" for preset in PRESETS),
     "preset.py:google_2018,large",
     *("tiny.py", "fast.py:base", "fast.py:large", "local.py:texts", "local.py:texts,small"),
     *("babylm.py:strict-small", "babylm.py:strict,texts,tiny"),
-    *(f"adapt.py:texts,init_from=models/{name}" for name in ("bert", "roberta", "modernbert")),
+    *(f"adapt.py:texts,init_from=models/{name}" for name in ADAPTED),
     *(
         f"finetune.py:{task},init_from=models/{MODELS[task]},task.source=files:{source}"
         for task, source in TASKS.items()

@@ -1,6 +1,5 @@
 """Facts of the machine."""
 
-import numpy as np
 import pytest
 
 from bert_jax.config import knobs
@@ -12,11 +11,6 @@ from bert_jax.system import extras, machine
 def test_cache_folder_is_where_prepare_puts_things(monkeypatch, value):
     monkeypatch.setenv("BERT_JAX_DATA", value)
     assert machine.cache_folder() == corpus.find_cache(knobs.Corpus())
-
-
-def test_versions_of_absent_packages_are_none():
-    found = machine.list_versions(("numpy", "no-such-package"))
-    assert found == {"numpy": np.__version__, "no-such-package": None}
 
 
 def test_git_commit_is_that_of_a_checkout_only(monkeypatch, tmp_path):
