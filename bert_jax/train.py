@@ -7,8 +7,8 @@ pre-training, fine-tuning and the runs of a study. Its lines mostly call two obj
   restore or initialise the state, give the inputs of an update, record its metrics, evaluate and
   save. A run that diverges is frozen, and the others go on.
 - `Runs.program` (training/program.py): the compiled update and the placement of its state on
-  devices. Only a program knows how runs are stacked, and whether under jit or pmap. The update
-  itself, with mask, loss and gradient, is in training/step.py.
+  devices. Only a program knows how runs are stacked, and whether jit or pmap compiles the update.
+  The update itself, with mask, loss and gradient, is in training/step.py.
 
 `Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
@@ -40,7 +40,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; `bert-jax knobs` lists the knobs; {LIMITS}"
     cli.add_config_flag(parser)
-    where = "where the run lives; resumes it"
+    where = "the folder of the run; a run that is there is resumed"
     parser.add_argument("--workdir", type=cli.read_path, metavar="DIR", required=True, help=where)
     parser.add_argument(
         "--dry-run", action="store_true", help="print parameters, memory, steps and config only"
@@ -61,7 +61,8 @@ def main(call: cli.Call) -> None:
         config,
         call.args.workdir,
         dry_run=call.args.dry_run,
-        with_config=not cli.prints_for_people(""),  # on a terminal the resolved config is left out
+        # On a terminal the resolved config is left out; "" because there is no flag --format.
+        with_config=not cli.prints_for_people(""),
         allow_change=allowed,
         command=call.words,
     )
@@ -114,16 +115,17 @@ def train(
     Args:
       jobs: a config and a workdir for each run. The configs differ only in step inputs, which are
         the traced numbers of an update (`batch.StepInputs`).
-      slots: the least number of prediction slots of a row (`batch.py`), because other runs of the
-        study may need more than these runs. 0 means as many as these runs need.
+      slots: the least number of prediction slots of a row (`batch.py`): what all runs of a group of
+        a study need, so that a run computes the same numbers if only some of them resume. 0 means
+        as many as these runs need.
       allow_change: knobs whose values may differ from an earlier attempt.
       command: the command line, to be recorded in environment.json.
       on_diverged: called with the workdir and the error of a run that diverged. The folder of this
         run stays as it was last saved. If no run is left, the error is raised.
 
     Returns:
-      True if a stop signal came after the last update of a run of one process: the caller must
-      not start more work.
+      Whether a stop signal came after the last update: the caller must not start more work. Of
+      several processes, some may not notice it.
     """
     from bert_jax.training import memory, stop
     from bert_jax.training.program import mesh_for
@@ -135,8 +137,8 @@ def train(
         stop_flag = resources.enter_context(stop.StopFlag())
         runs = Runs(jobs, mesh, slots, on_diverged, stop_flag, resources)
         config, data = runs.config, runs.data
-        size = data.tokenizer.size
-        resources.enter_context(memory.explain_out_of_memory(config, size, mesh, len(jobs)))
+        vocab_size = data.tokenizer.size
+        resources.enter_context(memory.explain_out_of_memory(config, vocab_size, mesh, len(jobs)))
         state, start = runs.restore_or_init(allow_change, command)
         runs.evaluate_owed(state, start)  # what a stop signal cut off in an earlier attempt
         batches = resources.enter_context(data.batches(start, mesh))
@@ -144,7 +146,7 @@ def train(
             batch = runs.next_batch(batches)
             state, metrics = runs.program.update(state, batch, runs.compute_inputs(step))
             # `record_update` reads the metrics of the update before this one, so that the device
-            # never waits for the host; evaluations and saves read those of this one too.
+            # never waits for the host; evaluations and saves read the metrics of this update too.
             runs.record_update(step, metrics, batch)
             due = runs.list_due(step)
             # A stop signal saves at once, and the evaluations that it leaves out are owed: if it
