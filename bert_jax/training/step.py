@@ -64,11 +64,11 @@ def make_update(
         have higher masking rates.
     """
     model = network.build_network(config, vocab_size, train=True)
-    active = objectives.configure(config.objectives)
+    table = objectives.configure(config.objectives)
     parts = config.optim.accumulation
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
-    mask = functools.partial(
-        objectives.choose_corruption(active),
+    corrupt = functools.partial(
+        objectives.choose_corruption(table),
         settings=config.masking,
         special=special,
         vocab_size=vocab_size,
@@ -81,25 +81,27 @@ def make_update(
 
     def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
         # The scores that decide a mask follow from (seed, copy, example, position) alone: no device
-        # and no batch size changes a mask. The ledger has sums of what was really masked.
-        masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
+        # and no batch size changes a mask. The ledger has the metrics of what was really masked,
+        # which a Ledger (training/ledger.py) adds up over the run.
+        masked, ledger = corrupt(batch, inputs) if config.masked else (batch, {})
 
-        # Count the targets of each objective, or of each part of one: hybrid has two, mlm and
-        # causal_lm. They are counted over all devices, and before the split into microbatches: all
-        # divide by the same numbers. Each counted name has a metric NAME_loss.
-        counts = sum_over_devices(objectives.count_targets(active, masked))
+        # Count the targets of each objective, or of each part of an objective: hybrid has two
+        # parts, mlm and causal_lm. They are counted over all devices, and before the split into
+        # microbatches: all divide by the same numbers. Each counted name has a metric NAME_loss.
+        counts = sum_over_devices(objectives.count_targets(table, masked))
         key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
             # No gradient of a frozen parameter is computed, or counted in the norm. Weight decay
-            # and earlier moments would still move the parameter, but the optimizer prevents it.
+            # and earlier moments would still move the parameter, but `optim.build_optimizer` sets
+            # its direction to 0.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
             outputs = network.compute_outputs(model, params, part, dropout=dropout)
             part_metrics: Metrics = {}
-            for name, objective in active.items():
+            for name, objective in table.items():
                 part_metrics |= objective.loss(outputs[name], part)
             # The loss is a weighted sum: of each part, the total over its targets divided by their
             # count. So losses and gradients of microbatches and devices add up to the whole.
@@ -113,7 +115,7 @@ def make_update(
             accumulate_gradients(compute_loss, state["params"], masked, key, parts)
         )
         state, norm = apply_gradient(config.optim, state, grads, inputs)
-        one = jnp.ones(())
+        one = jnp.ones(())  # a metric is (sum, count)
         metrics |= sum_over_devices(ledger) | {
             "loss": (loss, one),
             "grad_norm": (norm, one),
@@ -195,14 +197,15 @@ def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
     """Compute the step inputs of the update with a 0-based index, on the host."""
     masking = config.masking
     length = config.sequence_length
-    selected = predicted = drawn = share = None
+    select_quotas = predict_quotas = drawn = share = None
     if masking.draw == "fixed":
         rate = rates.rate_at(masking, index, config.steps)
-        selected = quotas.selection_quotas(masking, rate, length)
-        predicted = quotas.prediction_quotas(masking, rate, length)
+        select_quotas = quotas.selection_quotas(masking, rate, length)
+        predict_quotas = quotas.prediction_quotas(masking, rate, length)
     else:
         diffusion = config.objectives.get("diffusion")
-        gamma = diffusion.gamma if diffusion else 0.0  # 0: no weights for a bound
+        # A gamma of 0 leaves out the weights of the likelihood bound.
+        gamma = diffusion.gamma if diffusion else 0.0
         drawn = drawn_quotas.make_rate_tables(masking, length, gamma)
     weights: dict[str, float] = {}
     for name, options in config.objectives.items():
@@ -210,8 +213,8 @@ def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
         if name == "hybrid":
             share = np.float32(options.share)
     return StepInputs(
-        quotas=selected,
-        predict_quotas=predicted,
+        quotas=select_quotas,
+        predict_quotas=predict_quotas,
         replace=np.asarray(masking.replace, np.float32),
         weights={name: np.float32(weight) for name, weight in weights.items()},
         learning_rate=np.float32(optim.make_schedule(config.optim, config.steps)(index)),
