@@ -68,7 +68,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     seconds = []
     with memory.explain_out_of_memory(config, vocab_size, mesh):
         program = Program(config, SPECIAL, vocab_size, mesh)
-        state = program.place([program.start.init(config.seed)])
+        state = program.place([program.start.draw_state(config.seed)])
         inputs = compute_inputs(config, 0)
         for _ in range(WARM + updates):
             began = time.perf_counter()

@@ -13,7 +13,7 @@ from bert_jax.checkpoints import saving
 from bert_jax.config import knobs, to_dict
 from bert_jax.training import data
 from bert_jax.training.run import Run
-from bert_jax.training.step import init_state
+from bert_jax.training.step import draw_state
 
 
 def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]) -> Path:
@@ -21,7 +21,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
     kept.
     """
     given = data.load_training_data(config)
-    init = jax.jit(lambda seed: init_state(given.config, given.tokenizer.size, seed))
+    init = jax.jit(lambda seed: draw_state(given.config, given.tokenizer.size, seed))
     meta = {
         "config": to_dict(given.config),
         "corpus": given.fingerprint,

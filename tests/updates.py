@@ -48,7 +48,7 @@ def advance(
 ) -> tuple[list[dict[str, float]], State]:
     """Return the metrics of some updates, and the final state."""
     program = build_program(config, devices)
-    state = program.start.init(config.seed)
+    state = program.start.draw_state(config.seed)
     history = []
     for index, batch in enumerate(batches):
         state, metrics = program.update(state, batch, [compute_inputs(config, index)])

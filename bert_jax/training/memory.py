@@ -17,7 +17,7 @@ from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.system import machine
 from bert_jax.training.program import in_mesh
 from bert_jax.training.start import lay_out_state
-from bert_jax.training.step import init_state
+from bert_jax.training.step import draw_state
 
 HALVES = "train fewer runs together; a study goes on with each half of them"
 
@@ -35,7 +35,7 @@ def estimate_bytes(
     model = devices.fill_machine_knobs(config.model, train=True)
     config = dataclasses.replace(config, model=model)
     if shapes is None:
-        shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
+        shapes = jax.eval_shape(lambda seed: draw_state(config, vocab_size, seed), np.uint32(0))
     layout = lay_out_state(shapes, mesh, config.parallel)
 
     def count_bytes(leaf: Any, where: Any) -> int:

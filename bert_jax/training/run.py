@@ -112,11 +112,11 @@ class Run:
             )
             return state, self.fork
         if not self.config.init_from:
-            return compiled.start.init(self.config.seed), 0
+            return compiled.start.draw_state(self.config.seed), 0
         layout = compiled.describe_state()["params"]
-        draw = functools.partial(compiled.start.draw, self.config.seed)
+        draw = functools.partial(compiled.start.draw_params, self.config.seed)
         params = initial.start_from(self.config, layout, draw, self._data.tokenizer)
-        return compiled.start.begin(params), 0
+        return compiled.start.make_first_state(params), 0
 
     def write_description(self, params: Any, command: Sequence[str]) -> None:
         """Write config.json, environment.json and tokenizer/ into the folder of the run."""

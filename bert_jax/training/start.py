@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.config import knobs
 from bert_jax.objectives import network
-from bert_jax.training.step import State, begin_state, init_state
+from bert_jax.training.step import State, draw_state, make_first_state
 
 
 class Start:
@@ -24,27 +24,27 @@ class Start:
     def __init__(self, config: knobs.Config, vocab_size: int, mesh: Mesh):
         """Find out the shapes and the layout; the update is not compiled yet."""
 
-        def init(seed: jax.Array) -> State:
-            return init_state(config, vocab_size, seed)
+        def draw(seed: jax.Array) -> State:
+            return draw_state(config, vocab_size, seed)
 
-        def begin_rest(params: Any) -> State:
-            state = begin_state(config, params)
+        def make_rest(params: Any) -> State:
+            state = make_first_state(config, params)
             return {key: state[key] for key in rest}
 
         self._init_params = functools.partial(network.init_params, config, vocab_size)
-        self.shapes = jax.eval_shape(init, np.uint32(0))
+        self.shapes = jax.eval_shape(draw, np.uint32(0))
         self.layout = lay_out_state(self.shapes, mesh, config.parallel)
         rest = {key: where for key, where in self.layout.items() if key != "params"}
-        self._init = jax.jit(init, out_shardings=self.layout)
-        self._begin = jax.jit(begin_rest, out_shardings=rest)
+        self._draw = jax.jit(draw, out_shardings=self.layout)
+        self._make_rest = jax.jit(make_rest, out_shardings=rest)
         self._draws: dict[frozenset[str], Callable[..., dict[str, jax.Array]]] = {}
 
-    def init(self, seed: int) -> State:
+    def draw_state(self, seed: int) -> State:
         """Draw all parameters; return the state of a run without an update."""
-        return self._init(np.uint32(seed))
+        return self._draw(np.uint32(seed))
 
-    def draw(self, seed: int, names: Collection[str]) -> dict[str, jax.Array]:
-        """Draw the parameters of some names as `init` draws them; return them by their names."""
+    def draw_params(self, seed: int, names: Collection[str]) -> dict[str, jax.Array]:
+        """Draw some parameters as `draw_state` draws them; return them by their names."""
         if not names:
             return {}
         wanted = frozenset(names)
@@ -52,9 +52,9 @@ class Start:
             self._draws[wanted] = self._build_draw(wanted)
         return self._draws[wanted](np.uint32(seed))
 
-    def begin(self, params: Any) -> State:
+    def make_first_state(self, params: Any) -> State:
         """Return the state of a run that has these parameters and made no update."""
-        return {"params": params, **self._begin(params)}
+        return {"params": params, **self._make_rest(params)}
 
     def _build_draw(self, names: frozenset[str]) -> Callable[..., dict[str, jax.Array]]:
         """Build the function that draws the parameters of some names from a seed."""

@@ -31,13 +31,13 @@ State = dict[str, Any]
 Update = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 
-def init_state(config: knobs.Config, vocab_size: int, seed: Array) -> State:
-    """Initialise the state of one run from the seed and the config."""
-    return begin_state(config, network.init_params(config, vocab_size, seed))
+def draw_state(config: knobs.Config, vocab_size: int, seed: Array) -> State:
+    """Return the state of a run with drawn parameters and no update yet."""
+    return make_first_state(config, network.init_params(config, vocab_size, seed))
 
 
-def begin_state(config: knobs.Config, params: Any) -> State:
-    """Return the state of a run with some parameters and no update yet."""
+def make_first_state(config: knobs.Config, params: Any) -> State:
+    """Return the state of a run with the given parameters and no update yet."""
     zero = jnp.zeros((), jnp.int32)
     return {
         "params": params,

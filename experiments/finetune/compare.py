@@ -198,8 +198,10 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     config, size = given.config, given.tokenizer.size
     program = Program(config, given.tokenizer.special, size, mesh_for(config))
     layout = program.describe_state()["params"]
-    draw = functools.partial(program.start.draw, 0)
-    state = program.start.begin(initial.start_from(config, layout, draw, given.tokenizer))
+    draw = functools.partial(program.start.draw_params, 0)
+    state = program.start.make_first_state(
+        initial.start_from(config, layout, draw, given.tokenizer)
+    )
 
     model = theirs.CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32).train()
     tokenizer = theirs.transformers.AutoTokenizer.from_pretrained(folder)

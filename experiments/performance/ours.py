@@ -66,7 +66,7 @@ class Trainer:
 
     def __init__(self, config: knobs.Config, special: Special, vocab_size: int, runs: int = 1):
         self.program = Program(config, special, vocab_size, mesh_for(config, runs), runs)
-        states = [self.program.start.init(seed) for seed in range(runs)]
+        states = [self.program.start.draw_state(seed) for seed in range(runs)]
         self.state = self.program.place(states)
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(self.program.shapes["params"]))
         self._inputs = [compute_inputs(config, config.steps // 2)] * runs

@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.checkpoints.saving import Checkpoints, bytes_needed
 from bert_jax.system import allocator
-from bert_jax.training.step import init_state
+from bert_jax.training.step import draw_state
 
 VOCABULARY = 30_522
 
@@ -32,7 +32,7 @@ def main(size: str) -> None:
     def fill(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         return jax.device_put(random.standard_normal(leaf.shape).astype(leaf.dtype))
 
-    shapes = jax.eval_shape(lambda seed: init_state(config, VOCABULARY, seed), np.uint32(0))
+    shapes = jax.eval_shape(lambda seed: draw_state(config, VOCABULARY, seed), np.uint32(0))
     state = jax.tree.map(fill, shapes)
     print(f"{size}: {bytes_needed(state) / 1e9:.2f} GB")
     with tempfile.TemporaryDirectory(dir=".") as folder:

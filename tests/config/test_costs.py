@@ -13,7 +13,7 @@ from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
 from bert_jax.planning.batches import make_batch
 from bert_jax.system.trees import flatten_tree
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import compute_inputs, draw_state, make_update
 from experiments.performance.matmuls import count_matmuls
 from tests import tiny
 from tests.families import MODERN, NEO
@@ -43,7 +43,7 @@ def count_flops(config: knobs.Config) -> float:
     """Count the FLOPs of one update's matmuls in its jaxpr, but not those that remat repeats."""
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat="none"))
     vocab_size = config.tokenizer.vocab_size
-    state = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
+    state = jax.eval_shape(lambda seed: draw_state(config, vocab_size, seed), np.uint32(0))
     update = make_update(config, SPECIAL, vocab_size)
     inputs = compute_inputs(config, 0)
     traced = jax.make_jaxpr(update)(state, make_batch(config, vocab_size), inputs)

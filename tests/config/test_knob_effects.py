@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax import config
 from bert_jax.config import conditions, table
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 from tests.config.settings import Settings, write
 
@@ -63,7 +63,7 @@ def describe_update(items: tuple) -> tuple[str, list[bytes]]:
     found = config.resolve_and_list_idle(write(SMALL | dict(items)))[0]
     inputs = compute_inputs(found, 95)
     with jax.enable_x64(False):
-        initialise = functools.partial(init_state, found, tiny.VOCAB)
+        initialise = functools.partial(draw_state, found, tiny.VOCAB)
         begin = jax.make_jaxpr(initialise)(np.uint32(0))
         state = jax.eval_shape(initialise, np.uint32(0))
         update = make_update(found, tiny.SPECIAL, tiny.VOCAB)

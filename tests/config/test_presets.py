@@ -9,7 +9,7 @@ import pytest
 from bert_jax import config
 from bert_jax.config.presets import PRESETS
 from bert_jax.system.trees import flatten_tree
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 
 
@@ -25,7 +25,7 @@ def test_every_preset_trains(name):
     for path, value in shape.items():
         config.override(tree, path, str(value))
     settings, _ = config.resolve_and_list_idle(tree)
-    state = jax.jit(lambda seed: init_state(settings, tiny.VOCAB, seed))(np.uint32(0))
+    state = jax.jit(lambda seed: draw_state(settings, tiny.VOCAB, seed))(np.uint32(0))
     update = jax.jit(make_update(settings, tiny.SPECIAL, tiny.VOCAB))
     before = flatten_tree(state["params"])
     for index in range(2):

@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax.config import costs, knobs
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 
 SHAPE = {
@@ -114,7 +114,7 @@ def test_signature_ignores_traced_knobs_only():
 
 def program(config: knobs.Config) -> str:
     """What is compiled for a config, with more slots than any of these has."""
-    state = jax.eval_shape(lambda seed: init_state(config, tiny.VOCAB, seed), np.uint32(0))
+    state = jax.eval_shape(lambda seed: draw_state(config, tiny.VOCAB, seed), np.uint32(0))
     step = make_update(config, tiny.SPECIAL, tiny.VOCAB, slots=config.sequence_length)
     batch = tiny.batch(config.batch_size, config.sequence_length)
     return re.sub(

@@ -60,7 +60,7 @@ def test_runs_lie_on_devices_of_their_own(how):
     mesh = sharding.make_mesh(config.parallel, 2)
     assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
     together = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, 2)
-    states = together.place([together.start.init(one.seed) for one in several])
+    states = together.place([together.start.draw_state(one.seed) for one in several])
     inputs = [compute_inputs(one, 0) for one in several]
     batch = tiny.batch(8, 24)
     stacked, metrics = together.update(states, batch, inputs)

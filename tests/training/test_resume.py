@@ -20,7 +20,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.training import resume
 from bert_jax.training.data import load_training_data
 from bert_jax.training.run import Run
-from bert_jax.training.step import init_state
+from bert_jax.training.step import draw_state
 from tests import saved, tasks, texts, tiny
 from tests.checkpoints.states import flip_bit, list_bits, open_folder
 from tests.updates import build_program
@@ -82,7 +82,7 @@ def test_moved_labels_keep_their_ranks(tmp_path):
 def open_run(config: knobs.Config, workdir: Path, resources: contextlib.ExitStack) -> Any:
     """Open a run, and describe a program that restores its state."""
     data = load_training_data(config)
-    shapes = jax.eval_shape(lambda: init_state(config, data.tokenizer.size, np.uint32(0)))
+    shapes = jax.eval_shape(lambda: draw_state(config, data.tokenizer.size, np.uint32(0)))
     compiled: Any = SimpleNamespace(describe_state=lambda: shapes)
     return Run(data.config, data, workdir, resources), compiled
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import knobs
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 from tests.updates import advance, build_program, make_batches
 
@@ -63,7 +63,7 @@ def test_weights_of_objectives_scale_their_losses():
 def test_update_skips_and_counts_a_bad_gradient():
     config = make_config()
     program, data = build_program(config, devices=1), make_batches(config, 1)[0]
-    state = program.start.init(0)
+    state = program.start.draw_state(0)
     before = jax.device_get(state["params"])
     good = compute_inputs(config, 0)
     poison = good._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
@@ -78,7 +78,7 @@ def test_update_skips_and_counts_a_bad_gradient():
 
 def test_weight_decay_acts_as_it_says():
     data = make_batches(make_config(), 1)
-    fresh = build_program(make_config(), devices=1).start.init(0)
+    fresh = build_program(make_config(), devices=1).start.draw_state(0)
     _, plain = advance(make_config(optim__weight_decay=0), data, devices=1)
     _, decayed = advance(make_config(optim__weight_decay=0.5), data, devices=1)
     layers = (state["params"]["encoder"]["layer_0"] for state in (fresh, plain, decayed))
@@ -93,7 +93,7 @@ def test_weight_decay_acts_as_it_says():
 )
 def test_masks_are_threefry_whatever_draws_dropout(prng, short):
     config = tiny.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
-    state = jax.eval_shape(lambda seed: init_state(config, tiny.VOCAB, seed), np.uint32(0))
+    state = jax.eval_shape(lambda seed: draw_state(config, tiny.VOCAB, seed), np.uint32(0))
     update = make_update(config, tiny.SPECIAL, tiny.VOCAB)
     traced = str(jax.make_jaxpr(update)(state, tiny.batch(2, 24), compute_inputs(config, 0)))
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
