@@ -58,17 +58,18 @@ class Embeddings(nn.Module):
         """
         cfg = self.cfg
         width = cfg.table_width
-        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L], masked if any
+        # After masking, if the batch is masked.
+        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
         shape = (pad_vocabulary(cfg, self.vocab_size), width)
-        rows = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
+        token_table = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
 
         def look_up(table: Array, ids: Array) -> Array:
             return jnp.take(table, ids, axis=0)
 
-        # On one device these are the rows themselves. On several, the gradients of the lookup and
+        # On one device this is the table itself. On several, the gradients of the lookup and
         # of the tied MLM head are added on each device, and then reduced once.
-        table = sharding.copy_per_device(rows)
-        x = sharding.apply_to_copy(look_up, table, tokens)
+        table_per_device = sharding.copy_per_device(token_table)
+        x = sharding.apply_to_copy(look_up, table_per_device, tokens)
         if cfg.type_vocab:
             # With one type, both texts of a pair are of that type.
             types = jnp.minimum(batch["type_ids"], cfg.type_vocab - 1)
@@ -78,17 +79,17 @@ class Embeddings(nn.Module):
         if cfg.position == "learned":
             shape = (cfg.max_positions, width)
             learned = self.param("position", draw_weights(cfg), shape, jnp.float32)
-            places = batch["positions"] + cfg.first_position  # RoBERTa counts from 2
-            x += jnp.take(sharding.keep_whole(learned), places, axis=0)
+            position_rows = batch["positions"] + cfg.first_position  # RoBERTa counts from 2
+            x += jnp.take(sharding.keep_whole(learned), position_rows, axis=0)
         elif cfg.position == "sinusoidal":
-            past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
-            sinusoids = jnp.asarray(make_sinusoids(past + tokens.shape[1], width))
+            past_length = batch["past_positions"].shape[1] if "past_positions" in batch else 0
+            sinusoids = jnp.asarray(make_sinusoids(past_length + tokens.shape[1], width))
             x += jnp.take(sinusoids, batch["positions"], axis=0)
         if cfg.embedding_norm:
             x = make_norm(cfg, "norm")(x)
         # The sum and its norm are in float32; the layers read the compute type.
         x = x.astype(PRECISIONS[cfg.dtype].result)
-        return Dropout(cfg.dropout, self.train)(x), table
+        return Dropout(cfg.dropout, self.train)(x), table_per_device
 
 
 class Attention(nn.Module):
@@ -123,8 +124,8 @@ class Attention(nn.Module):
             query, mask = gpt_bert.add_distances(
                 cfg, query, key, project_query(distances), project_key(distances), mask
             )
-        attend = backends.TABLE[self.backend]
-        context, probabilities = attend(query, key, value, mask, cfg, drop)
+        compute_attention = backends.TABLE[self.backend]
+        context, probabilities = compute_attention(query, key, value, mask, cfg, drop)
         if probabilities is not None:
             self.sow("intermediates", "attention", probabilities)  # [B, heads, L, M]
         if cfg.attention_gate:
@@ -145,9 +146,9 @@ class Attention(nn.Module):
         if not self.has_variable("past", "pair"):
             return key, value
         # Sowing collects the values of a name in a tuple, and here there is one value.
-        past: tuple[Array, Array] = self.get_variable("past", "pair")[0]
-        key = jnp.concatenate([past[0], key], axis=1)  # [B, M, heads, d]
-        return key, jnp.concatenate([past[1], value], axis=1)
+        past_pair: tuple[Array, Array] = self.get_variable("past", "pair")[0]
+        key = jnp.concatenate([past_pair[0], key], axis=1)  # [B, M, heads, d]
+        return key, jnp.concatenate([past_pair[1], value], axis=1)
 
 
 class FeedForward(nn.Module):
@@ -275,12 +276,12 @@ class Encoder(nn.Module):
         # A loop sows nothing, and cannot create the subtrees `layer_i` when parameters are made.
         shows_layers = capture or self.is_mutable_collection("kept")
         if cfg.scan and not shows_layers and not self.is_initializing():
-            key = self.make_rng("dropout") if self.has_rng("dropout") else None
-            trees = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
+            dropout_key = self.make_rng("dropout") if self.has_rng("dropout") else None
+            layer_params = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
             # All layers are alike (`Model.can_scan`), so the first stands for each; with no parent
             # it adds no subtree.
             block = Block(cfg, 0, self.train, backend, parent=None)
-            return [scan_layers(block, trees, x, masks[windows[0]], key)]
+            return [scan_layers(block, layer_params, x, masks[windows[0]], dropout_key)]
 
         block_class = wrap_with_remat(Block, cfg)
         layers = [
@@ -297,7 +298,9 @@ class Encoder(nn.Module):
 class Layers(NamedTuple):
     """The vectors and the attention of every layer, and the table of token vectors."""
 
-    hidden: Array  # [layers + 1, B, L, D]: embeddings, each layer; the last as it is returned
+    # [layers + 1, B, L, D]: the embeddings, then the output of each layer; the last one after the
+    # final norm
+    hidden: Array
     attention: Array  # float32 [layers, B, heads, L, L]
     embedding_table: Array  # [V padded, table_width]
 
@@ -307,6 +310,7 @@ def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch)
     encoder = Encoder(cfg, vocab_size, pool=False)
     encoded: Any
     encoded, captured = encoder.apply({"params": params}, batch, mutable=["intermediates"])
-    inside: Any = captured["intermediates"]
-    attention = [inside[f"layer_{i}"]["attention"]["attention"][0] for i in range(cfg.layers or 0)]
-    return Layers(jnp.stack(inside["hidden"]), jnp.stack(attention), encoded.embedding_table)
+    intermediates: Any = captured["intermediates"]
+    layers = [intermediates[f"layer_{i}"] for i in range(cfg.layers or 0)]
+    attention = [layer["attention"]["attention"][0] for layer in layers]
+    return Layers(jnp.stack(intermediates["hidden"]), jnp.stack(attention), encoded.embedding_table)

@@ -35,16 +35,16 @@ def wrap_with_remat(block: type[nn.Module], cfg: knobs.Model) -> Any:
 
 
 def scan_layers(
-    block: Any, trees: Sequence[Any], x: Array, mask: AttentionMask, key: Array | None
+    block: Any, layer_params: Sequence[Any], x: Array, mask: AttentionMask, key: Array | None
 ) -> Array:
     """Run layers of the same structure as a loop over their parameters.
 
-    So only one layer is compiled. `block` is a layer without a parent module. `trees` has the
-    parameters of each layer, which are stacked here.
+    So only one layer is compiled. `block` is a layer without a parent module. `layer_params` has
+    the parameters of each layer, which are stacked here.
     """
     cfg: knobs.Model = block.cfg
-    stacked = jax.tree_util.tree_map_with_path(functools.partial(_stack, cfg), *trees)
-    keys = None if key is None else jax.random.split(key, len(trees))
+    stacked = jax.tree_util.tree_map_with_path(functools.partial(_stack, cfg), *layer_params)
+    keys = None if key is None else jax.random.split(key, len(layer_params))
 
     def run_layer(x: Array, layer: tuple[Any, Any]) -> tuple[Array, None]:
         params, key = layer
