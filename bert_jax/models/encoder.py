@@ -176,7 +176,8 @@ class Block(nn.Module):
     """A layer: attention, then feed-forward, each with dropout, a residual sum and a norm.
 
     The norm follows the residual sum, as in BERT, or precedes the attention and the feed-forward.
-    `attend` and `feed` are separate, because `model.layer_weights` puts a weighted sum after each.
+    `attend` and `feed_forward` are separate, because `model.layer_weights` puts a weighted sum
+    after each.
     """
 
     cfg: knobs.Model
@@ -204,7 +205,7 @@ class Block(nn.Module):
         read = x if self.reads_unnormed else self.attention_norm(x)
         return x + self.drop(self.attention(read, mask))
 
-    def feed(self, x: Array) -> Array:
+    def feed_forward(self, x: Array) -> Array:
         """Apply the feed-forward with its residual sum and norm; return the vectors."""
         if self.cfg.norm == "post":
             x = self.mlp_norm(x + self.drop(self.mlp(x)))
@@ -213,7 +214,7 @@ class Block(nn.Module):
         return sharding.split_rows(x)
 
     def __call__(self, x: Array, mask: AttentionMask) -> Array:
-        return self.feed(self.attend(x, mask))
+        return self.feed_forward(self.attend(x, mask))
 
 
 class Encoder(nn.Module):

@@ -176,7 +176,7 @@ def run_weighted(
     for i, layer in enumerate(layers):
         outputs.append(layer.attend(x, masks[find_window(cfg, i)]))
         x = recompute_in_backward(add, cfg)(next(weights), outputs)
-        outputs.append(layer.feed(x))
+        outputs.append(layer.feed_forward(x))
         x = recompute_in_backward(add, cfg)(next(weights), outputs)
         states.append(x)
     return states

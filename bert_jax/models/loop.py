@@ -30,7 +30,7 @@ def wrap_with_remat(block: type[nn.Module], cfg: knobs.Model) -> Any:
     """
     if cfg.remat == "none":
         return block
-    methods = ("attend", "feed") if cfg.layer_weights else ("__call__",)
+    methods = ("attend", "feed_forward") if cfg.layer_weights else ("__call__",)
     return nn.remat(block, policy=POLICIES[cfg.remat], methods=methods)
 
 
