@@ -148,31 +148,31 @@ TABLE: Mapping[str, Attend] = {
 # --- which one ------------------------------------------------------------------------------------
 
 
-def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = False) -> str:
+def choose_backend(cfg: Model, length: int, *, train: bool, returns_attention: bool = False) -> str:
     """Choose the attention backend of a forward pass over rows of a length.
 
     With model.attention=auto, the backend is the one that this kind of device prefers, or einsum if
     that backend cannot do the pass. A named backend that cannot do the pass is an error in
     training, and einsum replaces it otherwise: a trained model must run on other machines. With
-    `capture` the pass must return probabilities.
+    `returns_attention` the pass must return probabilities.
     """
     auto = cfg.attention == "auto"
     name = devices.find_row().attention if auto else cfg.attention
     obstacle = validation.explain_unfit_model(name, cfg) or _find_obstacle(
-        name, cfg, length, train, capture
+        name, cfg, length, train, returns_attention
     )
     if obstacle and train and not auto:
         raise ConfigError(f"model.attention = {name!r}: {obstacle}", validation.ATTENTION_HINT)
     return "einsum" if obstacle else name
 
 
-def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: bool) -> str:
+def _find_obstacle(name: str, cfg: Model, length: int, train: bool, returns_attention: bool) -> str:
     """Explain why a backend cannot do a forward pass here; "" if it can."""
     if name == "einsum":
         return ""
     if train and cfg.attention_dropout:
         return validation.NO_DROPOUT
-    if capture:
+    if returns_attention:
         return "it has no probabilities to show"
     if devices.find_row().attention != name:
         return f"it does not run on this machine's {devices.find_kind()}"

@@ -266,17 +266,19 @@ class Encoder(nn.Module):
     def run_layers(self, cfg: knobs.Model, x: Array, batch: Batch) -> list[Array]:
         """Return the vectors [B, L, D] after each layer; with model.scan, only after the last."""
         assert cfg.layers is not None
-        capture = self.is_mutable_collection("intermediates")
+        returns_attention = self.is_mutable_collection("intermediates")
         length = batch["segment_ids"].shape[1]
-        backend = backends.choose_backend(cfg, length, train=self.train, capture=capture)
+        backend = backends.choose_backend(
+            cfg, length, train=self.train, returns_attention=returns_attention
+        )
         relative = None
         if cfg.position == "relative":
             relative = gpt_bert.RelativePositions(cfg, name="relative_positions")()
         windows = [find_window(cfg, layer) for layer in range(cfg.layers)]
         masks = {window: make_attention_mask(batch, cfg, window, relative) for window in windows}
         # A loop sows nothing, and cannot create the subtrees `layer_i` when parameters are made.
-        shows_layers = capture or self.is_mutable_collection("kept")
-        if cfg.scan and not shows_layers and not self.is_initializing():
+        returns_layers = returns_attention or self.is_mutable_collection("kept")
+        if cfg.scan and not returns_layers and not self.is_initializing():
             dropout_key = self.make_rng("dropout") if self.has_rng("dropout") else None
             layer_params = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
             # All layers are alike (`Model.can_scan`), so the first stands for each; with no parent

@@ -147,9 +147,9 @@ def on(monkeypatch):
     return device
 
 
-def choose(length=128, train=True, capture=False, **overrides):
+def choose(length=128, train=True, returns_attention=False, **overrides):
     model = devices.fill_machine_knobs(tiny.config(**overrides).model, train=train)
-    return backends.choose_backend(model, length, train=train, capture=capture)
+    return backends.choose_backend(model, length, train=train, returns_attention=returns_attention)
 
 
 HALF = {"model__dtype": "bfloat16"}
@@ -166,7 +166,7 @@ DROPPING = {"model__attention_dropout": 0.1}
         ("cuda", HALF | {"model__attention": "einsum"}, "einsum"),
         ("cuda", HALF | DROPPING, "einsum"),
         ("cuda", HALF | DROPPING | {"train": False}, "cudnn"),
-        ("cuda", HALF | {"capture": True}, "einsum"),
+        ("cuda", HALF | {"returns_attention": True}, "einsum"),
         ("cuda", {"model__dtype": "float32"}, "einsum"),
         ("cuda", HALF | {"length": 127}, "einsum"),
         ("cuda", HALF | {"model__hidden": 48}, "einsum"),  # heads of 12
@@ -176,7 +176,7 @@ DROPPING = {"model__attention_dropout": 0.1}
         ("tpu", {"length": 100}, "einsum"),
         ("tpu", {"model__position": "alibi"}, "einsum"),
         ("cuda", NAMED, "cudnn"),
-        ("cuda", NAMED | {"capture": True, "train": False}, "einsum"),
+        ("cuda", NAMED | {"returns_attention": True, "train": False}, "einsum"),
     ],
 )
 def test_choose_backend_takes_what_the_device_can(kind, settings, name, on):
