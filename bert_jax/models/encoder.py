@@ -298,7 +298,7 @@ class Encoder(nn.Module):
         return states[1:]
 
 
-class Layers(NamedTuple):
+class LayerOutputs(NamedTuple):
     """The vectors and the attention of every layer, and the table of token vectors."""
 
     # [layers + 1, B, L, D]: the embeddings, then the output of each layer; the last one after the
@@ -308,7 +308,7 @@ class Layers(NamedTuple):
     embedding_table: Array  # [V padded, table_width]
 
 
-def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
+def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> LayerOutputs:
     """Run an encoder for inference; return the vectors and the attention of every layer."""
     encoder = Encoder(cfg, vocab_size, pool=False)
     encoded: Any
@@ -316,4 +316,6 @@ def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch)
     intermediates: Any = captured["intermediates"]
     layers = [intermediates[f"layer_{i}"] for i in range(cfg.layers or 0)]
     attention = [layer["attention"]["attention"][0] for layer in layers]
-    return Layers(jnp.stack(intermediates["hidden"]), jnp.stack(attention), encoded.embedding_table)
+    return LayerOutputs(
+        jnp.stack(intermediates["hidden"]), jnp.stack(attention), encoded.embedding_table
+    )

@@ -96,11 +96,11 @@ def _compute_means(
 
     @jax.jit
     def means(params: Any, batch: Batch, weights: jax.Array) -> jax.Array:
-        inside = compute_layers(run.config.model, run.tokenizer.size, params, batch)
-        tokens = jnp.take(inside.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
+        outputs = compute_layers(run.config.model, run.tokenizer.size, params, batch)
+        tokens = jnp.take(outputs.embedding_table, batch["tokens"], axis=0)  # [B, L, table_width]
         if "projection" in params:
             tokens = jnp.matmul(tokens, params["projection"]["kernel"], precision="highest")
-        layers = inside.hidden.astype(jnp.float32)
+        layers = outputs.hidden.astype(jnp.float32)
         every = jnp.concatenate([tokens[None], layers])  # [layers + 2, B, L, D]
         return jnp.einsum("bsl,vbld->bvsd", weights, every, precision="highest")
 

@@ -28,7 +28,7 @@ from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data.encoding import pad_rows
 from bert_jax.interop import runs
-from bert_jax.models.encoder import Layers, compute_layers
+from bert_jax.models.encoder import LayerOutputs, compute_layers
 from bert_jax.objectives import network
 from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
@@ -109,7 +109,7 @@ def batch_of(run: runs.TrainedModel, *texts: str) -> tuple[Batch, list[list[str]
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in ids), "[SEP]"] for ids in encoded]
 
 
-def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Layers:
+def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> LayerOutputs:
     """Run the encoder on a batch, and return the vectors and attention of every layer."""
     read = jax.jit(functools.partial(compute_layers, run.config.model, run.tokenizer.size))
     return jax.device_get(read((params or run.params)["encoder"], batch))
