@@ -74,15 +74,9 @@ def test_generate_equals_a_plain_loop(name):
     assert len({row["continuation"] for row in found}) > 2  # it does depend on the prompt
 
 
-@pytest.fixture(scope="module")
-def golden() -> tuple[runs.TrainedModel, list[dict[str, Any]]]:
-    """A causal model, and what transformers goes on with behind texts."""
+def test_generate_equals_transformers():
+    run = drawing.open_golden("causal_lm")
     rows = json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"]
-    return drawing.open_golden("causal_lm"), rows
-
-
-def test_generate_equals_transformers(golden):
-    run, rows = golden
     found = drawing.generate(run, [row["text"] for row in rows])
     ids = {piece: number for number, piece in enumerate(run.tokenizer.vocab)}
     for row, one in zip(rows, found, strict=True):
@@ -93,24 +87,6 @@ def test_generate_equals_transformers(golden):
         whole = run.tokenizer.readable([*before, *more])
         assert whole == run.tokenizer.readable(before) + one["continuation"]
     assert {one["stopped"] for one in found} == {"end", "length"}
-
-
-def test_generate_stops_when_all_rows_end(golden, monkeypatch):
-    run, rows = golden
-    ending = [row for row in rows if row["tokens"][-1] == "[SEP]"]
-    steps_taken: list[int] = []
-    choose = generate.choose_token
-
-    def count_steps(logits, keys, draw):
-        jax.debug.callback(lambda: steps_taken.append(1))
-        return choose(logits, keys, draw)
-
-    monkeypatch.setattr(generate, "choose_token", count_steps)
-    found = drawing.generate(run, [row["text"] for row in ending])
-    jax.effects_barrier()
-    assert {one["stopped"] for one in found} == {"end"}
-    longest = max(len(row["tokens"]) for row in ending)
-    assert len(steps_taken) == longest < generate.TOKENS
 
 
 # --- one token; the net has what is drawn by a seed -----------------------------------------------

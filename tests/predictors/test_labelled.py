@@ -1,33 +1,17 @@
 """Tasks of fine-tuned heads against transformers' answers and their definition."""
 
-import functools
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 
-from bert_jax.predictors import stream
+from bert_jax.api import Model
 from bert_jax.predictors.labelled import find_entities
-from bert_jax.predictors.options import Options
 from tests import variants
 from tests.predictors.drawing import open_golden
 
 PAIR = ("text", "text_pair")
 ANSWERS = json.loads((variants.GOLDEN / "pipelines.json").read_text())
-
-
-@functools.cache
-def make_stream(name: str, task: str, options: Options) -> stream.Stream:
-    return stream.Stream(stream.AskedModel(open_golden(name), options), task)
-
-
-def ask(name: str, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
-    """What a task answers of lines or objects; each model is compiled once."""
-    asking = make_stream(name, task, Options(**options))
-    asking.tally = stream.Tally()
-    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    return list(asking.answer([line.encode() for line in lines]))
 
 
 def take_keys(rows: list[dict], *names: str) -> list[dict]:
@@ -38,7 +22,8 @@ def take_keys(rows: list[dict], *names: str) -> list[dict]:
 
 
 def test_classify_equals_the_pipeline():
-    found = ask("sequence_classification", "classify", take_keys(ANSWERS["classify"], *PAIR))
+    model = Model(open_golden("sequence_classification"))
+    found = model.classify(take_keys(ANSWERS["classify"], *PAIR))
     for one, golden in zip(found, ANSWERS["classify"], strict=True):
         assert one["probabilities"] == pytest.approx(golden["scores"], abs=1e-5)
         assert one["label"] == max(golden["scores"], key=golden["scores"].get)
@@ -49,7 +34,7 @@ def test_tag_finds_the_entities_of_the_pipeline():
     the same.
     """
     rows = take_keys(ANSWERS["tag"], "text")
-    found = ask("token_classification", "tag", rows, entities=True)
+    found = Model(open_golden("token_classification")).tag(rows, entities=True)
     assert any(golden["entities"] for golden in ANSWERS["tag"])
     for row, one, golden in zip(rows, found, ANSWERS["tag"], strict=True):
         assert one["words"] == row["text"].split()
@@ -58,7 +43,7 @@ def test_tag_finds_the_entities_of_the_pipeline():
 
 def test_answer_finds_the_best_span_of_all():
     rows = take_keys(ANSWERS["answer"], "question", "context")
-    found = ask("question_answering", "answer", rows, top_k=3)
+    found = Model(open_golden("question_answering")).answer(rows, top_k=3)
     for one, golden in zip(found, ANSWERS["answer"], strict=True):
         (best,) = take_keys(golden["best"][:1], "answer", "start", "end")
         assert {key: one[key] for key in best} == best
