@@ -207,6 +207,7 @@ TESTED_BY = {
     "suites.labelled": "suites/test_pretrain.py",
     "system.arguments": "cli/test_cli.py",
     "training.pmap": "training/test_runs.py",
+    "views.texts": "views/test_attention.py",
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_jax.interop import runs
-from tests.views.making import open_golden
+from tests.predictors.drawing import open_golden
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,12 @@ from bert_jax.interop import runs
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.views import PAGES, vectors
+from tests.predictors.drawing import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "huggingface"
 FOLDER = GOLDEN / "pretraining"  # 2 layers of 16 with 2 heads, 47 pieces, 24 positions
 CAT = {"text": "the cat sat on the mat", "text_pair": "it walked"}
 DOG = {"text": "a big dog ran"}
 FIVE = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
-
-
-def open_golden(name: str) -> runs.TrainedModel:
-    """Open a golden model with the vocabulary of the first one."""
-    return runs.open_run(str(GOLDEN / name), tokenizer=str(FOLDER / "vocab.txt"))
 
 
 def make_page(

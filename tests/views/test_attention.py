@@ -1,4 +1,4 @@
-"""The attention page: its numbers against attention written out in float64, and its command."""
+"""The attention page: its numbers against those of the model, and its command."""
 
 import math
 import re
@@ -6,19 +6,11 @@ import re
 import numpy as np
 import pytest
 
+from bert_jax.api import Model
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.views import attention
-from tests import reference
-from tests.views.making import (
-    CAT,
-    DOG,
-    make_page,
-    open_golden,
-    read_data,
-    read_weights,
-    run_inspect,
-)
+from tests.predictors.drawing import open_golden
+from tests.views.making import CAT, DOG, make_page, read_data, read_weights, run_inspect
 
 
 def check_weights(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -33,39 +25,16 @@ def read_table(page: str, name: str) -> np.ndarray:
     return np.array([[float(x) for x in re.findall(r">([\d.]+)</td>", line)] for line in lines])
 
 
-def write_out(run: runs.TrainedModel, row: dict[str, str], causal: bool) -> np.ndarray:
-    """Compute the attention of one row [layers, heads, n, n] in float64."""
-    special, model = run.tokenizer.special, run.config.model
-    parts = run.tokenizer.encode_batch(list(row.values()), escape=False)
-    tokens = [special.cls, *(i for part in parts for i in (*part, special.sep))]
-    types = [0] * (len(parts[0]) + 2) + [1] * (len(tokens) - len(parts[0]) - 2)
-    params = reference.widen(run.params["encoder"])
-    below, found = {"embeddings": params["embeddings"]}, []
-    for i in range(model.layers):
-        x, _ = reference.encoder(below, tokens, types, model.heads, causal)  # [n, D]
-        below[f"layer_{i}"] = params[f"layer_{i}"]
-        projected = []
-        for name in ("query", "key"):
-            own = params[f"layer_{i}"]["attention"][name]
-            heads = np.einsum("nd,dhw->hnw", x, own["kernel"])
-            projected.append(heads + own["bias"][:, None])
-        queries, keys = projected  # [heads, n, D / heads]
-        scores = queries @ keys.swapaxes(1, 2) / math.sqrt(keys.shape[-1])
-        if causal:
-            scores[:, ~np.tri(len(tokens), dtype=bool)] = -np.inf
-        found.append([reference.softmax(head) for head in scores])
-    return np.array(found)
-
-
 @pytest.mark.parametrize("name", ["pretraining", "causal_lm"])
-def test_numbers_are_those_of_attention_by_hand(name):
+def test_numbers_follow_from_the_attention(name):
     """Weights, rollout, entropy and distance; the second text is padded like the first one."""
     run, causal = open_golden(name), name == "causal_lm"
     page = make_page("attention", run, CAT, DOG)
     data = read_data(page)
     assert data["causal"] == causal
-    for text, row in enumerate((CAT, DOG)):
-        wanted, ours = write_out(run, row, causal), read_weights(data, text)
+    attention = Model(run).attention([tuple(CAT.values()), DOG["text"]])
+    for text, wanted in enumerate(attention):
+        ours = read_weights(data, text)
         n = wanted.shape[-1]
         assert n == (6 if text else 12)
         assert wanted.std() > 0.05  # attention alike everywhere would hide an error
@@ -75,10 +44,9 @@ def test_numbers_are_those_of_attention_by_hand(name):
         for layer, rollout in zip(wanted, ours[:, -1], strict=True):
             rolled = (0.5 * layer.mean(0) + 0.5 * np.eye(n)) @ rolled
             check_weights(rollout, rolled)
-    wanted = write_out(run, CAT, causal)
     entropy, distance = (read_table(page, name) for name in ("Entropy", "Mean distance"))
     for layer, head in np.ndindex(2, 2):
-        p = wanted[layer, head]
+        p = attention[0][layer, head].astype(float)
         nats = [-sum(x * math.log(x) for x in row if x) for row in p]
         away = [sum(x * abs(i - j) for j, x in enumerate(row)) for i, row in enumerate(p)]
         assert entropy[layer, head] == pytest.approx(np.mean(nats), abs=6e-4)

@@ -10,19 +10,35 @@ import numpy as np
 import pytest
 from matplotlib import image
 
+from bert_jax.api import Model
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors.base import AskedModel
-from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import draw_lengths, draw_positions
-from bert_jax.views.texts import Labelled
 from tests import tiny
 from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
 
 def make(golden: runs.TrainedModel, texts: list[str], **options) -> str:
     return make_page("embeddings", golden, *({"text": text} for text in texts), **options)
+
+
+def project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Project points on two components, whose farthest point is positive; return the shares."""
+    left, sizes, _ = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    places = (left * sizes)[:, :2]
+    farthest = places[abs(places).argmax(0), [0, 1]]
+    return places * np.sign(farthest), (sizes**2 / (sizes**2).sum())[:2]
+
+
+def check_nearest(
+    point: np.ndarray, table: np.ndarray, barred: list[int], ids: list[int], near: list, count: int
+) -> None:
+    """Check that rows of a table are the nearest to a point, of all that are not barred."""
+    cosines = table @ point / np.linalg.norm(table, axis=1) / np.linalg.norm(point)
+    cosines[barred] = -2
+    np.testing.assert_allclose(near, np.sort(cosines)[: -1 - count : -1], atol=6e-4)
+    np.testing.assert_allclose(cosines[ids], near, atol=6e-4)
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -38,17 +54,17 @@ def test_numbers_of_every_view_are_on_the_page(golden):
         layer, pool = map(int, key.split())
         mine = points.vectors[layer, pool]
         same = layer < 2 and pool == 2
-        places = np.zeros((5, 2)) if same else vectors.project_pca(mine)[0]
-        np.testing.assert_allclose(view["xy"], places / (abs(places).max() or 1.0), atol=6e-5)
-        one = mine / np.linalg.norm(mine, axis=1, keepdims=True)
-        cosines, (ids, near) = one @ one.T, map(np.array, view["near"])
-        np.testing.assert_allclose(np.take_along_axis(cosines, ids, 1), near, atol=6e-4)
-        best = -np.sort(-(cosines - 9 * np.eye(5)), 1)[:, :4]
-        np.testing.assert_allclose(near, best, atol=6e-4)
-        ids, near = vectors.find_nearest(mine, table, 5, barred)
+        if same:
+            assert not np.any(view["xy"])
+        else:
+            places, shares = project(mine)
+            np.testing.assert_allclose(view["xy"], places / abs(places).max(), atol=6e-5)
+            np.testing.assert_allclose(view["shares"], shares, atol=6e-5)
         names, said = view["words"]
-        np.testing.assert_allclose(said, near, atol=6e-4)
-        assert same or names == [[golden.tokenizer.shown[i] for i in row] for row in ids]
+        for row, point in enumerate(mine):
+            check_nearest(point, mine, [row], *(some[row] for some in view["near"]), 4)
+            ids = [golden.tokenizer.shown.index(name) for name in names[row]]
+            check_nearest(point, table, barred[row], ids, said[row], 5)
 
 
 @pytest.mark.parametrize(
@@ -70,29 +86,12 @@ def test_words_are_told_apart_by_their_texts(golden):
     assert data["places"] == ["1:1", "1:2", "2:1", "2:2"]
 
 
-def test_labels_of_json_lines_are_on_the_page(golden):
-    reader = Labelled(AskedModel(golden, Options()))
-    lines = ['{"text": "the cat", "label": "x"}', '{"text": "a dog", "label": 3}', "mat"]
-    read = [reader.read(n, line) for n, line in enumerate(lines, 1)]
-    assert read_data(embeddings.make_embeddings_page(reader, read))["labels"] == ["x", "3", None]
-    with pytest.raises(DataError, match=r"line 7: Expected .* got `array` - at `.*label`"):
-        reader.read(7, '{"text": "the cat", "label": []}')
-
-
 def test_tsne_shows_one_view_and_its_settings(golden):
-    page = make(golden, FIVE, method="tsne", layer="1")
-    assert "<figcaption>t-SNE, perplexity 1.333, seed 0</figcaption>" in page
+    page = make(golden, [*FIVE, "cat " * 90], method="tsne", layer="1", long="cut")
+    assert "<figcaption>t-SNE, perplexity 1.667, seed 0</figcaption>" in page
     assert list(read_data(page)["views"]) == ["2 0"]
+    assert "1 cut to 24 tokens" in page
     assert vectors.choose_perplexity(2000) == 30
-
-
-def test_cut_text_is_the_text_of_its_first_tokens(golden):
-    long = " ".join(["the cat"] * 11)  # 22 tokens, and two
-    whole = read_data(make(golden, [long, "the cat", "a dog"]))
-    assert whole["counts"][0] == 22
-    cut = make(golden, [f"{long} a", "the cat", "a dog"], long="cut")
-    assert "1 cut to 24 tokens" in cut
-    assert read_data(cut)["views"] == whole["views"]
 
 
 def test_many_points_have_no_table_of_cosines(golden, monkeypatch):
@@ -128,12 +127,42 @@ def test_positions_that_are_not_learned_are_named(golden, position):
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 
 
-def test_command_takes_texts_from_a_file_or_flags(tmp_path):
+def test_command_takes_texts_from_a_file_or_flags(tmp_path, capsys):
     source, output = tmp_path / "texts.txt", tmp_path / "new" / "there.html"
-    source.write_bytes(b'the cat\r\n\n{"text": "a dog", "label": "x"}\nmat')
-    for words, names in (
-        ([f"--input={source}"], ["the cat", "a dog", "mat"]),
-        (["--text=the cat", "--text", "{a dog", "--text=mat"], ["the cat", "{a dog", "mat"]),
+    source.write_bytes(b'the cat\r\n\n{"text": "a dog", "label": 3}\nmat')
+    for words, names, labels in (
+        ([f"--input={source}"], ["the cat", "a dog", "mat"], [None, "3", None]),
+        (["--text=a", "--text", "{a dog", "--text=mat"], ["a", "{a dog", "mat"], [None] * 3),
     ):
         assert run_inspect("embeddings", *words, f"--output={output}") == 0
-        assert read_data(output.read_text())["names"] == names
+        data = read_data(output.read_text())
+        assert (data["names"], data["labels"]) == (names, labels)
+    source.write_text('{"text": "a dog", "label": []}')
+    assert run_inspect("embeddings", f"--input={source}") == 3
+    assert "line 1: Expected" in capsys.readouterr().err
+
+
+# --- vectors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_last_layer_is_what_predict_embed_writes(golden, pooling):
+    theirs = Model(golden).embed(FIVE, pooling=pooling)
+    points = make_points(golden, FIVE)
+    mine = points.vectors[-1, points.poolings.index(pooling)]
+    np.testing.assert_allclose(mine, theirs, atol=2e-6)
+
+
+def test_word_is_the_mean_of_its_pieces(golden):
+    texts = ["The  walked zzz", "a bigger dog"]
+    points = make_points(golden, texts, words=True)
+    assert points.names == " ".join(texts).split()
+    assert points.rows.tolist() == [0, 0, 0, 1, 1, 1]
+    assert max(map(len, points.pieces)) > 1, "no word of several pieces: nothing is tested"
+    table = np.asarray(golden.params["encoder"]["embeddings"]["token"])
+    for at, ids in enumerate(points.pieces):
+        np.testing.assert_allclose(points.vectors[0, 0, at], table[ids].mean(0), atol=1e-6)
+    whole = make_points(golden, [*texts, "a"])
+    weights = [len(ids) for ids in points.pieces[:3]]
+    mean = np.average(points.vectors[-1, 0, :3], axis=0, weights=weights)
+    np.testing.assert_allclose(mean, whole.vectors[-1, 0, 0], atol=2e-6)
