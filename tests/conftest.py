@@ -2,6 +2,7 @@
 exactly.
 """
 
+import functools
 import gc
 import lzma
 import os
@@ -174,6 +175,14 @@ def same_folder():
     if after != before:
         os.chdir(before)
         pytest.fail(f"this test left its process in {after}")
+
+
+@pytest.fixture
+def check_frozen(request: pytest.FixtureRequest):
+    """See `pages.check_frozen`, which is given lines, or a page, and the name of the file."""
+    from tests import pages
+
+    return functools.partial(pages.check_frozen, request)
 
 
 @pytest.fixture

@@ -77,6 +77,22 @@ def read_page(source: str) -> str:
     return " ".join(read_lines(source))
 
 
+def check_frozen(request: pytest.FixtureRequest, found: str | Sequence[str], name: str) -> None:
+    """Lines, or those of a page, are those of a file in `frozen` beside the test, but for spaces.
+
+    Of a page, knobs that a run does not set are left out. `--update-golden` writes the file.
+    """
+    if isinstance(found, str):
+        shown = re.sub("<details><summary>All knobs.*?</details>", "", found, flags=re.S)
+        found = [line for line in read_lines(shown) if "| null |" not in line]
+    frozen = request.path.parent / "frozen" / f"{name}.txt"
+    plain = [" ".join(line.split()) for line in found if line.strip()]
+    if request.config.getoption("--update-golden"):
+        frozen.parent.mkdir(exist_ok=True)
+        frozen.write_text("".join(f"{line}\n" for line in plain))
+    assert plain == frozen.read_text().split("\n")[:-1]
+
+
 def check_page(source: str, frozen: Path, options: pytest.Config) -> None:
     """An offline page says what is frozen; knobs that a run does not set are left out."""
     lines = read_lines(re.sub("<details><summary>All knobs.*?</details>", "", source, flags=re.S))

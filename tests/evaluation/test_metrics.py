@@ -2,17 +2,10 @@
 
 import math
 
-import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.errors import ConfigError
-from bert_jax.evaluation.metrics import (
-    Totals,
-    as_lower,
-    find_wilson_interval,
-    unigram_log_probabilities,
-)
+from bert_jax.evaluation.metrics import Totals, as_lower, find_wilson_interval
 
 
 def test_totals_divide_sums_once():
@@ -33,13 +26,6 @@ def test_wilson_is_the_interval_of_scipy(hits, total):
     assert find_wilson_interval(0, 0) == (0, 1)
 
 
-def test_unigram_adds_one_to_every_token():
-    found = unigram_log_probabilities(np.array([0, 3, 6]))
-    np.testing.assert_allclose(np.exp(found), [1 / 12, 4 / 12, 7 / 12], rtol=1e-6)
-
-
 def test_as_lower_negates_where_higher_is_better():
     assert (as_lower("mlm_loss", 2.0), as_lower("accuracy", 2.0)) == (2.0, -2.0)
     assert as_lower("accuracy", math.nan) == math.inf
-    with pytest.raises(ConfigError, match="neither a higher nor a lower blimp/oddity is better"):
-        as_lower("blimp/oddity", 1.0)

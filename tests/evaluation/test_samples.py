@@ -3,17 +3,16 @@
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from bert_jax import sharding, train
+from bert_jax import sharding
 from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from tests import outcomes, texts, tiny
+from tests import texts, tiny
 from tests.corpora import list_documents
 from tests.predictors.drawing import CAUSAL
 from tests.reference import softmax
@@ -103,23 +102,6 @@ def test_choose_cuts_sentences_for_a_causal_model(prepared):
 # --- what a model makes of them -------------------------------------------------------------------
 
 
-def check_predictions(
-    run: runs.TrainedModel, wanted: list[samples.Sample], rows: list[dict[str, Any]]
-) -> None:
-    """Each row is what the model says of its sentence, read by itself."""
-    special, vocab = run.tokenizer.special, run.tokenizer.vocab
-    texts = [[special.cls, *one.ids, special.sep] for one in wanted]
-    logits = read_logits(run, texts, run.config.sequence_length, next(iter(run.config.objectives)))
-    for row, one, scores in zip(rows, wanted, logits, strict=True):
-        assert (row["text"], row["answers"]) == (one.text, one.answers)
-        for place, found in zip(one.places, row["predictions"], strict=True):
-            chances = softmax(scores[place])
-            best = np.argsort(-chances, kind="stable")[: samples.TOP]
-            assert [one["token"] for one in found] == [vocab[i] for i in best]
-            shares = [one["probability"] for one in found]
-            np.testing.assert_allclose(shares, chances[best], atol=2e-6)
-
-
 @pytest.mark.parametrize("changes", [{}, CAUSAL | {"pairs": "none"}], ids=["masked", "causal"])
 def test_samples_predict_each_sentence_alone(base, prepared, changes):
     """The masked ones on eight devices, with rows that fill up."""
@@ -129,25 +111,16 @@ def test_samples_predict_each_sentence_alone(base, prepared, changes):
         found = samples.build_samples(config, prepared, sharding.make_mesh(config.parallel))
     assert found is not None
     assert len(found.batch["tokens"]) == (12 if changes else 16)
-    room = config.sequence_length - 2
+    room, tokenizer = config.sequence_length - 2, prepared.tokenizer
     wanted = choose(prepared, 12, room, causal="causal_lm" in config.objectives)
-    run = runs.TrainedModel(Path(), config, prepared.tokenizer, Path(), params, 0, {})
-    check_predictions(run, wanted, found(params))
-
-
-def test_train_writes_samples_at_each_evaluation(base, tmp_path, one_device, monkeypatch):
-    said: list[str] = []
-    monkeypatch.setattr("bert_jax.training.writer.logger.info", said.append)
-    small = {"pairs": "none", "model__hidden": 16, "batch_size": 8, "logging__samples": 3}
-    workdir: Path = tmp_path / "run"
-    config = configure(base, **small, steps=2, evals__validation__every=1)
-    train.run(config, workdir, command=[])
-    rows = outcomes.samples(workdir)
-    assert [row["step"] for row in rows] == [1, 1, 1, 2, 2, 2]
-    assert [row["text"] for row in rows[:3]] == [row["text"] for row in rows[3:]]
-    assert rows[0]["predictions"] != rows[3]["predictions"]
-    best = rows[3]["predictions"][0][0]
-    shown = next(line for line in said if line.startswith("step 2  guesses: "))
-    assert f"[{best['token']} {best['probability']:.0%}]" in shown
-    assert shown.endswith(f"(was {', '.join(rows[3]['answers'])})")
-    assert "[MASK]" not in shown
+    run = runs.TrainedModel(Path(), config, tokenizer, Path(), params, 0, {})
+    rows = [[tokenizer.special.cls, *one.ids, tokenizer.special.sep] for one in wanted]
+    logits = read_logits(run, rows, room + 2, next(iter(config.objectives)))
+    for row, one, scores in zip(found(params), wanted, logits, strict=True):
+        assert (row["text"], row["answers"]) == (one.text, one.answers)
+        for place, guesses in zip(one.places, row["predictions"], strict=True):
+            chances = softmax(scores[place])
+            best = np.argsort(-chances, kind="stable")[: samples.TOP]
+            assert [guess["token"] for guess in guesses] == [tokenizer.vocab[i] for i in best]
+            shares = [guess["probability"] for guess in guesses]
+            np.testing.assert_allclose(shares, chances[best], atol=2e-6)

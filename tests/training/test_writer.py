@@ -68,6 +68,15 @@ def test_evaluations_that_are_owed_leave_no_lines(tmp_path):
         assert len(samples.read_text().splitlines()) == (1 if "validation" in owed else 2)
 
 
+def test_guesses_stand_in_their_gaps(tmp_path, capsys):
+    made = open_writer(tmp_path)
+    guesses = [[{"token": name, "probability": 0.25}] for name in ("cat", "sat")]
+    row = {"text": "the [MASK] [MASK].", "predictions": guesses, "answers": ["dog", "ran"]}
+    made.write_samples(2, [row])
+    made.close()
+    assert "step 2  guesses: the [cat 25%] [sat 25%].  (was dog, ran)" in capsys.readouterr().err
+
+
 def test_time_goes_on_over_a_resume(tmp_path, clock):
     for start, seconds in ((0, 0.0), (2, 10.0)):
         made = open_writer(tmp_path, start, seconds=seconds)
