@@ -4,7 +4,6 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from bert_jax.data import engines
@@ -52,12 +51,8 @@ def read_logits(
         batch["segment_ids"][number, : len(row)] = 1
     net = network.build_network(run.config, run.tokenizer.size, only=head)
     params = {name: run.params[name] for name in ("encoder", head)}
-    return np.asarray(_apply(net, params, batch)[head], np.float64)[..., : run.tokenizer.size]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _apply(net: network.Network, params: dict, batch: dict) -> dict[str, jax.Array]:
-    return network.compute_outputs(net, params, batch)
+    logits = tiny.run_network(net, params, batch)[head]
+    return np.asarray(logits, np.float64)[..., : run.tokenizer.size]
 
 
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
@@ -78,19 +73,3 @@ def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -
     padding = [[special.cls, special.sep]] * (32 - len(rows))  # so that one shape is compiled
     logits = read_logits(run, rows + padding, LONGEST)[np.arange(len(ids)), places]
     return log_softmax(logits)[np.arange(len(ids)), ids].tolist()
-
-
-def plainly_masked(
-    run: runs.TrainedModel, rows: Sequence[tuple[np.ndarray, np.ndarray]], longest: int
-) -> list[tuple[list[float], list[bool]]]:
-    """Nats of each masked token of ids and masks, and whether it is the first guess."""
-    special = run.tokenizer.special
-    copies = [[special.cls, *np.where(m, special.mask, ids), special.sep] for ids, m in rows]
-    logits = read_logits(run, copies, longest)
-    logits[..., special.mask] = -np.inf
-    found = []
-    for row, (ids, masked) in zip(logits, rows, strict=True):
-        mine, truth = row[1 + np.flatnonzero(masked)], ids[masked]
-        nats = -log_softmax(mine)[np.arange(len(truth)), truth]
-        found.append((nats.tolist(), (mine.argmax(-1) == truth).tolist()))
-    return found

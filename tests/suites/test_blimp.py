@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from bert_jax.suites.choices import credit_choices
 from tests.suites.asking import ask, score
 from tests.suites.masked import plainly
 
@@ -14,6 +15,14 @@ pytestmark = pytest.mark.usefixtures("one_device")
 def make_lines(pairs: list[tuple[str, str]], **more: str) -> str:
     rows = [{"sentence_good": good, "sentence_bad": bad, **more} for good, bad in pairs]
     return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def test_credit_of_ties_is_shared():
+    """Options that are equally likely share the point."""
+    totals = [[-1, -2], [-3, -2, -9], [-2, -2, -2], [-2, -5, -2], [-5, -2, -2]]
+    credits, ties = credit_choices([np.array(values, float) for values in totals])
+    np.testing.assert_allclose(credits, [1, 0, 1 / 3, 1 / 2, 0])
+    assert ties == 3
 
 
 def test_blimp_equals_a_plain_loop(masked, tmp_path):
@@ -53,12 +62,6 @@ class Dataset:
         return [{"sentence_good": good.encode(), "sentence_bad": bad.encode(), **bits}]
 
 
-class WithoutConfigs(Dataset):
-    """The same of a data set that somebody prepared from files."""
-
-    builder_configs = ()
-
-
 def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
     monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: Dataset)
     monkeypatch.setattr("bert_jax.data.tfds.examples_of", Dataset.examples_of)
@@ -66,5 +69,5 @@ def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
     assert (found["pairs"], found["ties"]) == (2, 1)
     assert list(found["paradigm"]) == ["agreement", "order"]
     assert list(ask(masked, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]
-    monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: WithoutConfigs)
+    monkeypatch.setattr(Dataset, "builder_configs", ())  # as of one that is made from files
     assert list(ask(masked, "blimp", source="tfds:own")["paradigm"]) == ["own"]

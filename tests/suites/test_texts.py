@@ -13,7 +13,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.suites import texts
 from bert_jax.suites.cross_rate import RATES
 from tests import reactions
-from tests.suites.asking import load_passages
+from tests.suites.asking import ask, load_passages
 
 
 def test_find_files_takes_patterns_and_folders(tmp_path, monkeypatch):
@@ -66,17 +66,10 @@ def test_passage_masks_nest_and_follow_from_the_text():
     assert all(few <= more for few, more in itertools.pairwise(chosen[0]))
 
 
-@pytest.mark.parametrize(
-    ("offsets", "words"),
-    [
-        ([(0, 1), (1, 2), (3, 6), (6, 7), (8, 9)], [0, 0, 1, 1, 2]),  # as WordPiece
-        ([(0, 2), (2, 6), (6, 7), (7, 9)], [0, 1, 1, 2]),  # with the blank before a word
-        ([(0, 2), (3, 3), (3, 7), (7, 8), (8, 9)], [0, 1, 1, 2, 2]),  # and blanks by themselves
-        ([], []),
-    ],
-)
-def test_number_words_finds_the_word_of_a_token(offsets, words):
-    assert texts.number_words("ab cat. é", offsets).tolist() == words
+def test_number_words_takes_blanks_to_their_word():
+    """`cross_rate` has the tokens of WordPiece, and tokens with the blank before a word."""
+    offsets = [(0, 2), (3, 3), (3, 7), (7, 8), (8, 9)]
+    assert texts.number_words("ab cat. é", offsets).tolist() == [0, 1, 1, 2, 2]
 
 
 def test_number_words_refuses_tokens_of_two_words():
@@ -88,8 +81,9 @@ def test_count_characters_takes_ideographs_as_words():
     assert texts.count_characters("cat 3猫们 \U00020000 x") == [3, 1, 1, 1, 1, 1]
 
 
-def test_load_passages_needs_words(models, source):
+@pytest.mark.parametrize(("suite", "asked"), [("cross_rate", {}), ("pll", {"within_word": True})])
+def test_words_are_masked_where_there_are_words(models, source, suite, asked):
     molecules = reactions.build_tokenizer([*SPECIALS, "C", "O"])
     run = dataclasses.replace(models["whole"], tokenizer=molecules)
-    with pytest.raises(ConfigError, match="the vocabulary of model has none"):
-        load_passages(run, source)
+    with pytest.raises(ConfigError, match="the vocabulary of model has no"):
+        ask(run, suite, source=source, **asked)
