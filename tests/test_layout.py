@@ -199,6 +199,7 @@ TESTED_BY = {
     "config.model_knobs": "config/test_presets.py",
     "models.loop": "models/test_encoder.py",
     "objectives.base": "objectives/test_words.py",
+    "reporting.run_charts": "reporting/test_run_report.py",
     "reporting.text_table": "cli/test_doctor.py",
     "studies.report.best_value": "studies/test_answers.py",
     "studies.report.families": "studies/test_compare.py",
@@ -207,6 +208,7 @@ TESTED_BY = {
     "suites.labelled": "suites/test_pretrain.py",
     "system.arguments": "cli/test_cli.py",
     "training.pmap": "training/test_runs.py",
+    "views.document": "views/test_attention.py",
     "views.texts": "views/test_attention.py",
 }
 

@@ -31,8 +31,7 @@ HEAT = Heat(
 FIGURES = [LINE, ROWS, HEAT]
 EMPTY = [
     Chart("t", []),
-    Chart("t", [Series("s", [])], [("b", 1.0)]),
-    Chart("t", [Series("s", [(1.0, math.nan)])]),
+    Chart("t", [Series("s", [(1.0, math.nan)])], [("b", 1.0)]),
     Chart("t", [Series("s", [(0, math.inf)])], rows=["a"]),
     Heat("t", ["a"], ["b"], [[math.nan]], [[0.0]]),
 ]

@@ -79,3 +79,7 @@ def test_study_page_shows_means_and_unfolds_details(browser, width, dark):
     browser.wait("scrollY > 300")
     browser.click(".contents a:last-of-type")
     browser.wait("document.querySelector('#to-config details').open")
+    browser.js("document.querySelectorAll('details').forEach(box => box.open = true)")
+    boxes = "[...document.querySelectorAll('.box .scroll')].filter(e => e.getClientRects().length)"
+    assert browser.js(f"{boxes}.length") > 3
+    assert browser.js(f"{boxes}.every(e => e.scrollWidth <= e.clientWidth + 1)"), "a table is cut"

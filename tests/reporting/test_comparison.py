@@ -13,9 +13,7 @@ import pytest
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 from bert_jax.reporting import comparison, run_record
-from tests.pages import BEST, a_run, check_page, keep_steps, read_page
-
-FROZEN = Path(__file__).parent / "frozen"
+from tests.pages import BEST, a_run, keep_steps, read_page
 
 
 def write_scores(file: Path, nats: float, words: int = 100, unknown: int = 0) -> Path:
@@ -89,11 +87,11 @@ COMPARED: dict[str, Callable[[Path], list[Path]]] = {
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
+def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     page = tmp_path / "page.html"
     paths = map(str, COMPARED[name](tmp_path))
     assert cli.execute(["report", *paths, f"--output={page}"]) == 0
-    check_page(page.read_text(), FROZEN / f"{name}.txt", pytestconfig)
+    check_frozen(page.read_text(), name)
 
 
 def compare(*folders: Path) -> str:
@@ -106,14 +104,6 @@ def test_warning_of_other_text_names_a_command(tmp_path):
     (cure,) = re.findall("bert-jax (evaluate .*?);", read_page(compare(whole, other)))
     words = cure.replace("RUN", str(whole)).split()
     assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing else is wrong"
-
-
-def test_curves_have_the_colours_of_their_runs(tmp_path):
-    source = compare(a_run(tmp_path / "a"), a_run(tmp_path / "b", {200: 6.0, 400: 5.0}))
-    curves = source.partition('id="to-curves"')[2]
-    assert {"c1", "c2"} <= {*re.findall(r"stroke: var\(--(\w+)", curves)}
-    assert '<li><i style="color:var(--c2)"></i>b</li>' in source
-    assert "all knobs have the same values" in source
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path):

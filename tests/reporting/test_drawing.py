@@ -4,17 +4,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bert_jax.reporting import drawing
 from bert_jax.reporting.figures import Chart, Heat, Series
-from tests import EXAMPLES
-from tests.pages import check_lines
 from tests.reporting.kinds import FIGURES, HEAT, LINE, ROWS
 
 NAMED = dataclasses.replace(
@@ -98,20 +93,9 @@ CHARTS = {
 }
 
 
-def test_axes_have_what_is_frozen(pytestconfig):
+def test_axes_have_what_is_frozen(check_frozen):
     lines = [line for name, c in CHARTS.items() for line in (f"# {name}", *describe(c))]
-    check_lines(lines, Path(__file__).parent / "frozen" / "axes.txt", pytestconfig)
-
-
-@settings(max_examples=EXAMPLES or 10)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.booleans())
-def test_lines_are_drawn_whole_and_inside(values, percent):
-    points = [(10.0 * i, value) for i, value in enumerate(values, 1)]
-    axes = draw(Chart("t", [Series("s", points)], [("b", values[0])], percent=percent))
-    np.testing.assert_array_equal(axes.get_lines()[0].get_xydata(), points)
-    low, high = axes.get_ylim()
-    assert low <= min(values)
-    assert max(values) <= high
+    check_frozen(lines, "axes")
 
 
 def test_long_lines_keep_ends_order_and_mean():

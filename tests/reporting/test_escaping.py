@@ -14,7 +14,6 @@ import pytest
 from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.reporting import page, run_record, run_report
-from bert_jax.views.document import make_visible
 from tests.pages import HOSTILE, Reader, keep_steps, write_run
 from tests.texts import ROOT
 from tests.views.making import FOLDER, make_page, read_data
@@ -90,10 +89,6 @@ def test_markup_in_texts_and_names_stays_text(make, least, tmp_path):
     if len(scripts) == 2:
         assert NAME in shown
         assert SHOWN in json.dumps(read_data(source), ensure_ascii=False)
-
-
-def test_control_characters_become_visible():
-    assert make_visible(UNSEEN) == SHOWN
 
 
 @pytest.mark.fault(18)

@@ -10,9 +10,7 @@ import pytest
 from bert_jax import config
 from bert_jax.reporting import run_record, run_report
 from bert_jax.system import folder_locks
-from tests.pages import BEST, a_run, check_page, keep_steps, read_page, write_run
-
-FROZEN = Path(__file__).parent / "frozen"
+from tests.pages import BEST, a_run, keep_steps, read_page, write_run
 
 TRAINED = {
     "train/loss": 3.5,
@@ -93,11 +91,11 @@ RUNS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
+def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     folder = RUNS[name](tmp_path / "run")
     path = run_report.write_report(folder)
     assert path == folder / "report.html"
-    check_page(path.read_text(encoding="utf-8"), FROZEN / f"{name}.txt", pytestconfig)
+    check_frozen(path.read_text(encoding="utf-8"), name)
 
 
 @pytest.mark.parametrize(

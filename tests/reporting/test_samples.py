@@ -1,13 +1,9 @@
 """Predictions of sentences, and what the page says of a task: confusions, scores, mistakes."""
 
-from pathlib import Path
-
 import pytest
 
 from bert_jax.reporting import run_record, run_report
-from tests.pages import check_page, keep_steps, write_run
-
-FROZEN = Path(__file__).parent / "frozen"
+from tests.pages import keep_steps, write_run
 
 
 def say(step: int, text: str, *guesses: str, **more: list[str]) -> dict:
@@ -53,7 +49,7 @@ RUNS = {  # name -> samples, labels of the task, and the step that is served
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
+def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     samples, labels, served = RUNS[name]
     recorded = {}
     if task := samples[0].get("task"):
@@ -61,4 +57,4 @@ def test_page_says_what_is_frozen(name, tmp_path, pytestconfig):
     run = write_run(tmp_path / "run", recorded, [], samples)
     keep_steps(run, [(served, 0.5)])
     page = run_report.build_report(run_record.read_run(run))
-    check_page(page, FROZEN / f"{name}.txt", pytestconfig)
+    check_frozen(page, name)
