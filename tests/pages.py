@@ -93,21 +93,6 @@ def check_frozen(request: pytest.FixtureRequest, found: str | Sequence[str], nam
     assert plain == frozen.read_text().split("\n")[:-1]
 
 
-def check_page(source: str, frozen: Path, options: pytest.Config) -> None:
-    """An offline page says what is frozen; knobs that a run does not set are left out."""
-    lines = read_lines(re.sub("<details><summary>All knobs.*?</details>", "", source, flags=re.S))
-    check_lines([line for line in lines if "| null |" not in line], frozen, options)
-
-
-def check_lines(lines: Sequence[str], frozen: Path, options: pytest.Config) -> None:
-    """Lines are those of a file, but for their spaces; `--update-golden` writes the file."""
-    plain = [" ".join(line.split()) for line in lines if line.strip()]
-    if options.getoption("--update-golden"):
-        frozen.parent.mkdir(exist_ok=True)
-        frozen.write_text("".join(f"{line}\n" for line in plain))
-    assert plain == frozen.read_text().split("\n")[:-1]
-
-
 def keep_steps(folder: Path, kept: Sequence[tuple[int, float | None]]) -> None:
     """Give a run checkpoints that have a manifest with a metric, and no content."""
     for step, metric in kept:

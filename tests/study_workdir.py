@@ -124,7 +124,8 @@ def build(
     place, evaluations = StudyFolder(Path(workdir)), measures.record_evaluations(study)
     cells = [dataclasses.replace(cell, evaluations=evaluations) for cell in expand(study)]
     spec = f"experiments/{name}"
-    command = f"bert-jax study run {spec} --workdir=runs/{name}".split()
+    command = ["/home/me/.venv/bin/bert-jax", "study", "run", f"{spec}:cpu,0.15 0.4", "--jobs=2"]
+    command += ["--workdir", f"/home/me/{name}", "--reuse=../pairs/"]
     named = actions.Named(study, name, spec, place.workdir)
     record = actions._describe_study(named) | HERE | {"command": tuple(command)}
     place.write_study(record, cells)

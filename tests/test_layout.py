@@ -203,6 +203,7 @@ TESTED_BY = {
     "reporting.text_table": "cli/test_doctor.py",
     "studies.report.best_value": "studies/test_answers.py",
     "studies.report.families": "studies/test_compare.py",
+    "studies.report.intervals": "studies/test_answers.py",
     "studies.sameness": "cli/test_changed_data.py",
     "suites.forward": "suites/test_token_scores.py",
     "suites.labelled": "suites/test_pretrain.py",

@@ -1,25 +1,23 @@
 """The names of cells: what changes them, and what does not."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from bert_jax import config as configs
 from bert_jax.studies.definition import expand, identity
 from tests import tiny
-from tests.pages import check_lines
 from tests.studies.small import make_base, make_study
 
 
 @pytest.mark.fault(25)
-def test_identity_counts_only_what_is_trained(pytestconfig):
+def test_identity_counts_only_what_is_trained(check_frozen):
     """The file lists the knobs that change no run; all backends of attention compute the same."""
     config = expand(make_study())[0].config
     leaves = configs.flatten(configs.to_dict(config))
     changed = {path: tiny.with_leaf(config, path.split("."), "other") for path in leaves}
     free = [path for path in leaves if identity(changed[path]) == identity(config)]
-    check_lines(free, Path(__file__).parent / "frozen" / "identity.txt", pytestconfig)
+    check_frozen(free, "identity")
     branches = [
         identity(dataclasses.replace(config, branch_from=trunk))
         for trunk in ("runs/a@50", "/elsewhere/b@50", "runs/a@60")

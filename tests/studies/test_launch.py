@@ -13,13 +13,12 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped, UserError
+from bert_jax import errors
 from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags, Named
 from bert_jax.studies.definition import Cell, Suite, axis, expand
@@ -72,7 +71,7 @@ class Bench:
             return FULL
         except SystemExit:
             return -signal.SIGKILL
-        except UserError as error:
+        except errors.UserError as error:
             return error.code
         return 0
 
@@ -93,7 +92,7 @@ class Bench:
                 case "full":
                     raise disk.make_full_error(folder)
                 case "stop":
-                    raise Stopped("stopped", "go on")
+                    raise errors.Stopped("stopped", "go on")
                 case "interrupt":
                     os.kill(os.getpid(), signal.SIGTERM)
                     stop = True
@@ -102,11 +101,13 @@ class Bench:
             (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
             (folder / "config.json").write_text("{}")
             self.made[f"{folder.name} training"] += 1
+            if mine == "diverge":
+                on_diverged(folder, errors.DivergedError("not finite", ""))
         return stop
 
     def evaluate(self, name: str, cell: Cell) -> None:
         if self.behaviour.get(cell.labels["masking.rate"]) == f"fail {name}":
-            raise DataError("the text is gone")
+            raise errors.DataError("the text is gone")
         if self.behaviour.get(cell.labels["masking.rate"]) == f"kill {name}":
             raise SystemExit  # which nothing in a worker catches
         self.made[f"{cell.id} {name}"] += 1
@@ -147,17 +148,11 @@ def test_time_left_follows_what_was_measured(bench, capfd):
     bench.run()
     bench.rates = (0.15, 0.1501)
     bench.behaviour["15.01 %"] = "stop"
-    with pytest.raises(Stopped):
+    with pytest.raises(errors.Stopped):
         bench.run()
     now = progress.read_progress(bench.place)
     assert now.counts["waiting"] == 2
     assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
-    done = [cell for cell in now.cells if cell.state.name == "done"]
-    first, second = now.unfinished
-    epochs = replace(first, state=replace(first.state, steps=0))  # of data that nothing has read
-    trained = replace(first, state=replace(first.state, step=5))  # its evaluations are left
-    for left in ([epochs, second], [trained]):
-        assert progress.Progress([*done, *left], {}).estimate_seconds() is None
     capfd.readouterr()
     bench.run(dry_run=True)
     assert "about 10 s at the pace so far" in capfd.readouterr().out
@@ -178,7 +173,7 @@ def test_time_left_follows_what_was_measured(bench, capfd):
 def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
     bench.evaluations = ("validation", "other")
     bench.behaviour["40 %"] = behaviour
-    with pytest.raises(IncompleteError, match=re.escape(message)):
+    with pytest.raises(errors.IncompleteError, match=re.escape(message)):
         bench.run(fuse="2")
     capfd.readouterr()
     actions.show_status(bench.workdir, as_json=True)
@@ -190,34 +185,45 @@ def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
     assert capfd.readouterr().out.count(message) == 2
     if behaviour == "kill":  # the next launch tries its cells one by one
         bench.behaviour["40 %"] = "fail"
-        with pytest.raises(IncompleteError, match="out of luck"):
+        with pytest.raises(errors.IncompleteError, match="out of luck"):
             bench.run()
         assert bench.count_states() == {"done": 2, "failed": 2}
     else:  # what a later worker dies of is shown, and not what an earlier one noted
         bench.behaviour["40 %"] = "kill validation" if behaviour == "fail" else "kill"
-        with pytest.raises(IncompleteError, match=re.escape("worker: killed (signal 9)")):
+        with pytest.raises(errors.IncompleteError, match=re.escape("worker: killed (signal 9)")):
             bench.run()
     bench.behaviour.clear()
     bench.run()
     bench.check_complete()
 
 
+@pytest.mark.fault(24)
+def test_diverged_cell_is_final(bench):
+    bench.behaviour["40 %"] = "diverge"
+    bench.run()
+    assert bench.count_states() == {"done": 2, "diverged": 2}
+    made = bench.made.copy()
+    bench.behaviour.clear()
+    bench.run()
+    assert bench.made == made
+
+
 @pytest.mark.fault(22)
 def test_launch_ends_where_a_cell_cannot_be_written(bench):
     bench.behaviour["40 %"] = "fail"
-    with pytest.raises(IncompleteError):
+    with pytest.raises(errors.IncompleteError):
         bench.run()
     bench.behaviour.clear()
     lost = next(cell for cell in bench.place.read_cells() if cell.labels["masking.rate"] == "40 %")
     shutil.rmtree(bench.place.cell(lost.id))
     bench.place.cell(lost.id).write_text("a file")
-    with pytest.raises(ConfigError, match=f"cannot write in workdir .*{lost.id} is no folder"):
+    with pytest.raises(errors.ConfigError, match=f"cannot write in .*{lost.id} is no folder"):
         bench.run()
 
 
 def test_launch_without_a_report_is_not_done(bench, monkeypatch):
     monkeypatch.setattr(actions, "_write_report", lambda place: None)
-    with pytest.raises(IncompleteError, match=r"report.html could not be written"):
+    with pytest.raises(errors.IncompleteError, match=r"report.html could not be written"):
         bench.run()
 
 
@@ -245,7 +251,7 @@ def test_full_disk_stops_a_launch(bench, monkeypatch, where):
 def test_stopped_study_goes_on_as_planned(bench):
     """Groups that were planned are not planned again, even with another --fuse."""
     bench.behaviour["40 %"] = "interrupt"
-    with pytest.raises(Stopped, match="stopped: "):
+    with pytest.raises(errors.Stopped, match="stopped: "):
         bench.run(fuse="never")
     assert bench.stops == 1
     groups = bench.place.read_groups()
@@ -318,7 +324,7 @@ def test_study_records_the_commits_that_made_it(bench, monkeypatch):
     bench.behaviour["40 %"] = "stop"
     for commit in "abc":
         monkeypatch.setattr(actions.machine, "git_commit", lambda commit=commit: commit)
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(errors.Stopped):
             bench.run(command=("bert-jax", commit))
         bench.behaviour.clear()
     study = bench.place.read_study()
@@ -335,9 +341,9 @@ def test_sweep_goes_on_in_a_moved_workdir(tmp_path):
 
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "processes", 2)
-    with pytest.raises(ConfigError, match="starts 2 processes for each cell"):
+    with pytest.raises(errors.ConfigError, match="starts 2 processes for each cell"):
         bench.run()
     bench.knobs["parallel__distributed"] = True
     monkeypatch.setattr(bench, "processes", 1)
-    with pytest.raises(ConfigError, match=r"starts 1 process for each .* is True"):
+    with pytest.raises(errors.ConfigError, match=r"starts 1 process for each .* is True"):
         bench.run()

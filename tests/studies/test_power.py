@@ -11,8 +11,7 @@ import pytest
 
 from bert_jax.studies import tables
 from bert_jax.studies.report import power, wording
-from tests.pages import check_lines
-from tests.studies.views import LOSS, NULL, TRUE
+from tests.studies.views import LOSS, NULL, TRUE, list_values
 from tests.study_workdir import OWN_DEVIATION
 
 SIZES = power.Sizes(3, 2, {"masking.rate": 5})
@@ -24,7 +23,7 @@ def find_spread(table: Path, metric: str = LOSS) -> float:
 
 def test_spread_is_that_of_one_run(view, tmp_path):
     """Half the variance of differences between two rates, whatever the seed adds."""
-    losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
+    losses = list_values(view)
     sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
     variances = [
         np.var([losses[size, a, seed] - losses[size, b, seed] for seed in range(4)], ddof=1)
@@ -37,10 +36,6 @@ def test_spread_is_that_of_one_run(view, tmp_path):
     assert find_spread(view.place.csv, "validation/none") == 0
     assert find_spread(tmp_path / "none.csv") == 0
     head, *lines = view.place.csv.read_text().splitlines()
-    steps = tmp_path / "steps.csv"  # an axis that is named as a fixed column
-    steps.write_text("\n".join([head.replace("size", "axis.steps"), *lines]) + "\n")
-    over_sizes = power.find_spread(tables.read_csv(view.place.csv), LOSS, "size")
-    assert power.find_spread(tables.read_csv(steps), LOSS, "steps") == over_sizes
     few = tmp_path / "few.csv"  # of one size, with another rate of a single seed
     rest = [line for line in lines if "2 x 128" not in line]
     begun = [line.replace("80 %", "90 %") for line in rest if "80 %" in line][:1]
@@ -51,7 +46,7 @@ def test_spread_is_that_of_one_run(view, tmp_path):
     assert found[0] == pytest.approx(found[1], rel=1e-12) != 0
 
 
-def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
+def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, check_frozen):
     """By a table that varies the axis, if any; a difference of gains has twice the variance."""
     monkeypatch.chdir(tmp_path)
     own, other, gone = (tmp_path / name for name in ("own.csv", "other.csv", "gone.csv"))
@@ -67,7 +62,7 @@ def test_power_is_told_as_is_frozen(view, tmp_path, monkeypatch, pytestconfig):
     for damaged in (b"cell\xff\n", other.read_bytes().replace(b",6,", b",6.\x01,")):
         gone.write_bytes(damaged)
         lines += power.describe_power([NULL], SIZES, [gone])
-    check_lines(lines, Path(__file__).parent / "frozen" / "power.txt", pytestconfig)
+    check_frozen(lines, "power")
 
 
 def test_file_names_of_figures_differ():

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from bert_jax.studies.report import simultaneous
-from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.simultaneous import Wanted
 
 SEEDS = (2, 3, 5, 8)
@@ -134,14 +133,6 @@ def test_errors_over_examples_widen_the_interval():
     # Of two independent normal errors: Sidak's quantile.
     quantile = stats.norm.ppf(1 - (1 - math.sqrt(0.95)) / 2)
     assert wide == pytest.approx(math.hypot(narrow, quantile * 0.5), rel=1e-4)
-
-
-def test_summary_has_the_t_interval_of_scipy():
-    values = [0.3, 0.5, 0.1, 0.9]
-    found = summarize_values(values)
-    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert (found.n, found.deviation) == (len(values), pytest.approx(np.std(values, ddof=1)))
-    assert (found.low, found.high) == pytest.approx(tuple(interval))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from bert_jax.studies import actions, progress, results, reuse, tables, worker
 from bert_jax.studies.cell_result import History
 from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand, variants
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.measures import record_evaluations
 from tests import study_workdir
+from tests.studies.small import write_study
 
 NAMES = ("study.json", "results.csv", "curves.csv", "examples.npz")
 LOSS = (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)
@@ -53,8 +53,7 @@ def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> dict[st
     folders = [other.workdir for other in others]
     finished = reuse.find_finished(whole, cells, folders, whole.workdir / "nowhere")
     reuse.copy_cells(whole, finished)
-    named = {"name": "x", "spec": "x"}
-    whole.write_study(named | {"evaluations": record_evaluations(define())}, cells)
+    write_study(whole.workdir, define(), cells)
     return finished
 
 
@@ -192,8 +191,7 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     for cell in cells:
         assert read_arrays(whole.taken, cell.id) == read_arrays(kept.workdir, cell.id) != {}
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
-    named = {"name": "x", "spec": "x"}
-    whole.write_study(named | {"evaluations": record_evaluations(edited)}, expand(edited))
+    write_study(whole.workdir, edited)
     assert progress.read_progress(whole).counts["waiting"] == 4
 
 

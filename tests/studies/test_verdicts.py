@@ -12,8 +12,7 @@ from bert_jax.studies.report.blocks import render_markdown
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from tests import study_workdir
-from tests.studies.two_way import halves_by_hand
-from tests.studies.views import LOSS, TRUE, build_view, define_claims
+from tests.studies.views import TRUE, build_view, define_claims, halves_by_hand, list_values
 
 SPREAD = 0.02
 
@@ -126,13 +125,10 @@ def test_claims_are_judged_by_all_points(view):
     wanted = {"C1": REPLICATED, "C3": NOT_REPLICATED, "C16": REPLICATED}
     assert words == {(c, at): word for c, word in wanted.items() for at in ("2 x 64", "2 x 128")}
     compared = {(gap.family, gap.point): gap for gap in answers.compute_findings(view).gaps[0]}
+    losses = list_values(view)
     for claimed, place, gain, _ in judged:
-        losses = {
-            (r.entry.labels["masking.rate"], r.entry.seed): r.metrics[LOSS]
-            for r in view.results
-            if r.entry.labels["size"] == place
-        }
-        mean, half = by_hand(losses, claimed.baseline, claimed.point, 0.05 / 6)
+        own = {(rate, seed): losses[place, rate, seed] for _, rate, seed in losses}
+        mean, half = by_hand(own, claimed.baseline, claimed.point, 0.05 / 6)
         assert (gain.mean, gain.pairs) == (pytest.approx(-mean), 4)
         # Over 300 examples, whose own noise has a deviation of 0.3, on both sides and in 4 seeds.
         error = math.sqrt((gain.high - gain.mean) ** 2 - half**2) / 2.865  # Sidak's quantile
@@ -153,7 +149,7 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
         evaluations=study_workdir.EVALUATIONS,
     )
     view = build_view(tmp_path / "w", made)
-    scores = {(*r.entry.labels.values(), r.entry.seed): r.metrics[metric] for r in view.results}
+    scores = list_values(view, metric)
     rates = {(rate, seed) for _, rate, seed in scores}
     more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
     mean, half = by_hand(more, "80 %", "20 %", 0.05 / 4)  # two claims, a comparison at two sizes

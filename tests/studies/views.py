@@ -1,11 +1,12 @@
 """Studies to report on: of made-up values in memory, or of a workdir that is made of files."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import numpy as np
 
 from bert_jax.config.knobs import Config
 from bert_jax.studies import results
@@ -14,6 +15,7 @@ from bert_jax.studies.definition import Axis, Cell, Claimed, Comparison, Point, 
 from bert_jax.studies.folder import State, StudyFolder
 from bert_jax.studies.report import answers, document
 from bert_jax.studies.report.blocks import Block
+from bert_jax.studies.report.simultaneous import find_quantile
 from bert_jax.studies.report.view import View
 from bert_jax.studies.spec import StudyRecord
 from tests import study_workdir
@@ -27,40 +29,30 @@ RATES = {"15 %": 0.15, "40 %": 0.4, "80 %": 0.8}
 Points = Mapping[str, Sequence[float | None]]  # values of the seeds; None where a cell failed
 
 
-def make_view(sizes: Mapping[str, Points], metric: str = LOSS, unigram: float = 9.0) -> View:
-    """Make a study of masking rates at some sizes; the name of a single size may be empty."""
-    labels = next(iter(sizes.values()))
-    axes = [_make_axis("size", {name: name for name in sizes})] * (len(sizes) > 1)
-    axes.append(_make_axis("masking.rate", {label: RATES.get(label, label) for label in labels}))
+def make_view(points: Points, metric: str = LOSS, unigram: float = 9.0) -> View:
+    """Make a study of masking rates, with the values of a metric."""
+    axis = Axis("masking.rate", tuple(Point(label, RATES[label]) for label in points))
     evaluation = metric.partition("/")[0]
     known = {f"{evaluation}/unigram_loss": unigram} if metric.endswith("loss") else {}
-    found = [
-        _make_result(size, rate, seed, {} if value is None else {metric: value, **known})
-        for size, of_size in sizes.items()
-        for rate, values in of_size.items()
-        for seed, value in enumerate(values)
-    ]
+    found = []
+    for label, values in points.items():
+        for seed, value in enumerate(values):
+            labels = {axis.name: label}
+            entry = Cell(f"{label}{seed}", Config(), labels, labels, seed)
+            state = State("failed" if value is None else "done", "", 10, 10)
+            metrics = {} if value is None else {metric: value, **known}
+            found.append(Result(entry, state, metrics, {}))
     study = StudyRecord(
         name="x",
         spec="x",
-        axes=tuple(axes),
-        comparisons=(Comparison("masking.rate", "15 %", (metric,)),),
+        axes=(axis,),
+        comparisons=(Comparison(axis.name, "15 %", (metric,)),),
         seeds=(0, 1, 2),
         evaluations={evaluation: {"name": evaluation}},
         config={},
         cells={},
     )
     return View(StudyFolder(Path("/nowhere")), study, found)
-
-
-def _make_axis(name: str, points: Mapping[str, Any]) -> Axis:
-    return Axis(name, tuple(Point(label, value) for label, value in points.items()))
-
-
-def _make_result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Result:
-    labels = {"size": size, "masking.rate": rate} if size else {"masking.rate": rate}
-    entry = Cell(f"{size}{rate}{seed}", Config(), labels, labels, seed)
-    return Result(entry, State("done" if metrics else "failed", "", 10, 10), metrics, {})
 
 
 def define_claims(**changes: Any) -> Study:
@@ -71,19 +63,43 @@ def define_claims(**changes: Any) -> Study:
     return study_workdir.masking_rate(**{**settings, **changes})
 
 
-def read_view(place: StudyFolder, **changes: Any) -> View:
-    """Read a study from its workdir, with changes to its study.json."""
-    study = msgspec.structs.replace(place.read_study(), **changes)
-    return View(place, study, results.read_results(place))
+def read_view(place: StudyFolder) -> View:
+    """Read a study from its workdir."""
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def build_view(
-    folder: Path, study: Any, state: Callable[[Any], str] = lambda cell: "done", examples: int = 10
+    folder: Path,
+    study: Any,
+    state: Callable[[Any], str] = lambda cell: "done",
+    examples: int = 10,
+    name: str = "masking_rate",
 ) -> View:
     """Build the workdir of a study, and read it."""
-    return read_view(study_workdir.build(folder, study, state, examples=examples, lines=8))
+    return read_view(study_workdir.build(folder, study, state, name, examples, lines=8))
 
 
 def compose(view: View) -> list[Block]:
     """Compose the report of a study."""
     return document.compose_report(view, answers.compute_findings(view))
+
+
+def list_values(view: View, metric: str = LOSS) -> dict[tuple[object, ...], float]:
+    """List the values of cells by the labels of the axes and the seed; NaN where there is none."""
+    return {
+        (*one.entry.labels.values(), one.entry.seed): one.metrics.get(metric, math.nan)
+        for one in view.results
+    }
+
+
+def halves_by_hand(values: np.ndarray, level: float) -> np.ndarray:
+    """Return half of the intervals of each point but the first: values [points, seeds], no hole.
+
+    The points scatter alike.
+    """
+    points, seeds = values.shape
+    noise = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    freedom = (points - 1) * (seeds - 1)
+    pooled = math.sqrt(2 / seeds * (noise**2).sum() / freedom)
+    alone = (values[1:] - values[0]).std(axis=1, ddof=1) / math.sqrt(seeds)
+    return find_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
