@@ -85,8 +85,8 @@ class Launcher(signals.Handler):
     def _must_wait(self, group: Group) -> bool:
         """Tell whether a group cannot start yet.
 
-        It waits if another process holds its cells, or if the trunks of its cells are not trained
-        far enough.
+        It waits if another process holds its cells, or if the trunks of cells that have not begun
+        are not trained far enough.
         """
         if any(self._place.is_busy(cell.id) for cell in group.cells):
             return True
@@ -95,7 +95,7 @@ class Launcher(signals.Handler):
         for cell in group.cells:
             trunk = cell.trunk.rpartition("@")[0]
             early = trunk in coming and not trunks.has_reached(self._place.cell(trunk), cell.fork)
-            if early and not self._place.read_trained(cell.id):
+            if early and trunks.read_branch(self._place.cell(cell.id)) is None:
                 return True
         return False
 

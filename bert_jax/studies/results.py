@@ -189,14 +189,19 @@ def _name_hardware(machine: Mapping[str, Any]) -> str:
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:
     """Return the lines of a cell's metrics.jsonl.
 
-    For a branch, they begin with its trunk's lines up to the step of the fork.
+    For a branch, they begin with its trunk's lines up to the fork, the step of its own first line.
     """
     path = place.cell(cell.id) / records.METRICS
     own = [*records.read_rows(path)] if path.exists() else []
-    trunk = known.get(cell.trunk.rpartition("@")[0])
-    if not (own and "branch_from" in own[0] and trunk):
+    if not (own and "branch_from" in own[0]):
         return own
-    return [row for row in _list_lines(place, trunk, known) if row["step"] <= cell.fork] + own
+    before: list[dict[str, Any]] = []
+    trunk = known.get(cell.trunk.rpartition("@")[0])
+    while trunk and not before:  # a trunk that has not begun has a trunk itself
+        before = _list_lines(place, trunk, known)
+        trunk = known.get(trunk.trunk.rpartition("@")[0])
+    fork = own[0]["step"]
+    return [row for row in before if row["step"] <= fork] + own
 
 
 def _list_points(

@@ -72,8 +72,8 @@ def count_stable(cell: Cell) -> int:
 def is_branch(cell: Cell, folder: Path, trunk: Path, *, coming: bool = False) -> bool:
     """Tell whether a cell continues its trunk; another cell trains by itself, from step 0.
 
-    A cell that has begun goes on as it began, which the config in its folder tells. A cell that has
-    not begun needs the checkpoint of its trunk at the fork.
+    A cell that has begun goes on as it began, whatever its trunk is now. A cell that has not begun
+    needs the checkpoint of its trunk at the fork.
 
     Args:
       cell: the cell.
@@ -81,12 +81,23 @@ def is_branch(cell: Cell, folder: Path, trunk: Path, *, coming: bool = False) ->
       trunk: the folder of its trunk.
       coming: whether the trunk is still to be trained, and will have the checkpoint.
     """
-    if not cell.trunk:
-        return False
-    if manifest.list_steps(folder / "checkpoints") or (folder / "trained.json").exists():
-        begun = files.read_json(folder / "config.json", dict[str, Any]) or {}
-        return str(begun.get("branch_from", "")).endswith(f"@{cell.fork}")
-    return coming or (trunk / "checkpoints" / str(cell.fork)).is_dir()
+    begun = read_branch(folder)
+    if begun is not None:
+        return bool(begun)
+    there = (trunk / "checkpoints" / str(cell.fork)).is_dir()
+    return bool(cell.trunk) and (coming or there)
+
+
+def read_branch(folder: Path) -> str | None:
+    """Read the `branch_from` that a cell began with, such as "DIGEST@800"; None before it began.
+
+    With it a branch goes on without its trunk. Its fork stays, although a study that was edited may
+    give the cell another trunk.
+    """
+    if not (manifest.list_steps(folder / "checkpoints") or (folder / "trained.json").exists()):
+        return None
+    begun = files.read_json(folder / "config.json", dict[str, Any]) or {}
+    return str(begun.get("branch_from", ""))
 
 
 def has_reached(trunk: Path, step: int) -> bool:

@@ -151,10 +151,12 @@ class Worker:
 
     def find_branch(self, cell: Cell) -> Config:
         """Return the config to train a cell with, as a branch of its trunk or from step 0."""
+        folder = self._place.cell(cell.id)
         trunk = self._place.cell(cell.trunk.rpartition("@")[0])
-        if not trunks.is_branch(cell, self._place.cell(cell.id), trunk):
+        if not trunks.is_branch(cell, folder, trunk):
             return cell.config
-        return dataclasses.replace(cell.config, branch_from=f"{trunk}@{cell.fork}")
+        begun = trunks.read_branch(folder)
+        return dataclasses.replace(cell.config, branch_from=begun or f"{trunk}@{cell.fork}")
 
     def train(self, cells: Sequence[Cell]) -> None:
         """Train cells together, and write for each how its training ended.

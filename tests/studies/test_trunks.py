@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bert_jax.checkpoints import manifest
-from bert_jax.studies import launch, worker
-from bert_jax.studies.definition import Study, axis
+from bert_jax.studies import launch, results, worker
+from bert_jax.studies.definition import Budget, Study, axis
 from tests.studies.small import make_branching, write_groups, write_study
 
 FORK = 16  # 80 % of the shorter length
@@ -70,3 +70,21 @@ def test_longer_cell_trains_as_a_branch(study, tmp_path, reached):
         branched = f"{place.cell(trunk)}@{FORK}" if trunk and reached else ""
         assert branches[cell.id] == branched
         assert place.read_trained(cell.id).step == cell.config.steps
+
+
+def test_branch_keeps_its_fork_when_a_length_is_added(tmp_path):
+    """The new cell is the trunk from now on, and has not begun."""
+    place = write_study(tmp_path, make_branching())
+    short, long = place.read_cells()
+    fork = f'{{"step": {FORK}, "branch_from": "digest@{FORK}"}}\n'
+    for cell, lines in (short, '{"step": 8}\n{"step": 20}\n'), (long, f'{fork}{{"step": 24}}\n'):
+        (place.cell(cell.id) / "checkpoints" / "20").mkdir(parents=True)
+        (place.cell(cell.id) / "config.json").write_text(fork)
+        (place.cell(cell.id) / "metrics.jsonl").write_text(lines)
+    write_study(tmp_path, make_branching(budget=Budget("steps", (20, 30, 40))))
+    cells = {cell.id: cell for cell in place.read_cells()}
+    edited = cells[long.id]
+    assert edited.fork == 24
+    found = worker.Worker(place, 20, worker.work).find_branch(edited)
+    assert found.branch_from == f"digest@{FORK}"
+    assert [row["step"] for row in results._list_lines(place, edited, cells)] == [8, FORK, 24]
