@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import json
 import logging
-import platform
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import (
     definition,
     engines,
-    files,
     measures,
     plan,
     progress,
@@ -30,18 +28,17 @@ from bert_jax.studies import (
     sameness,
     trunks,
 )
-from bert_jax.studies.engines import local
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.spec import Axis, Cell, Point, Study, StudyRecord
-from bert_jax.system import disk, folder_locks, machine
+from bert_jax.studies.origin import describe_origin
+from bert_jax.studies.spec import Axis, Cell, Point, Study
+from bert_jax.system import disk, folder_locks
 from bert_jax.training import trackers
 
 logger = logging.getLogger(__name__)
 
 LOCK = "study.lock"
-ORIGIN = ("begun", "versions", "git_commit", "commits", "command", "machine")
 SWEEP = "sweep "  # before the config of a sweep, in place of a study's file
 
 
@@ -121,7 +118,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         for group in groups:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
-        origin = _describe_origin(flags, before, trains=bool(missing))
+        sources = reuse.read_sources(finished)
+        origin = describe_origin(flags.command, before, sources, trains=bool(missing))
         place.write_study(_describe_study(named) | origin, cells)
         sameness.check_data(place, results.gather_cells(place))
         now = progress.read_progress(place)
@@ -227,9 +225,7 @@ def _list_notes(
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
     if finished:
-        # The workdirs of studies, or the folders of tables.
-        sources = {str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()}
-        taken = ", ".join(sorted(sources))
+        taken = ", ".join(map(str, reuse.list_sources(finished)))
         notes.append(f"{len(finished)} finished cells are taken from {taken}")
     if missing:
         notes += _describe_power(place, named, cells)
@@ -277,31 +273,6 @@ def _describe_study(named: Named) -> dict[str, Any]:
         "claims": study.claims,
         "published": study.published,
         "notes": study.notes,
-    }
-
-
-def _describe_origin(flags: Flags, before: StudyRecord | None, *, trains: bool) -> dict[str, Any]:
-    """List the fields of a study's record that say when, by what and where it was run.
-
-    They stay as they were `before` unless this launch trains or evaluates a cell.
-    """
-    if before and not trains:
-        return {name: getattr(before, name) for name in ORIGIN}
-    commits = [machine.git_commit()]
-    if before:
-        commits = [*(before.commits or [before.git_commit]), *commits]
-    return {
-        "begun": (before and before.begun) or files.tell_time(),
-        "versions": {"python": platform.python_version()} | machine.list_versions(machine.RECORDED),
-        "git_commit": commits[-1],
-        "commits": tuple(dict.fromkeys(filter(None, commits))),
-        "command": tuple(flags.command),
-        "machine": {
-            "platform": platform.platform(),
-            "cores": len(local.find_cores()),
-            "memory_bytes": machine.count_memory(),
-            "devices": len(local.find_accelerators()),
-        },
     }
 
 

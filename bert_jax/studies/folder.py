@@ -37,6 +37,7 @@ from bert_jax.studies.spec import Cell, StudyRecord
 from bert_jax.system import disk, folder_locks, opening
 
 WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only while it trains
+TAKEN = "taken"  # the folder of the tables of cells that were finished elsewhere
 WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
 NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
@@ -102,7 +103,7 @@ class StudyFolder:
         self.figures = workdir / "figures"
         self.compiled = workdir.resolve() / "compiled"
         self.cells_folder = workdir / "cells"
-        self.taken = workdir / "taken"
+        self.taken = workdir / TAKEN
 
     # --- paths ------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bert_jax.errors import need
 from bert_jax.studies import tables
-from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.spec import Cell
+from bert_jax.studies.folder import TAKEN, StudyFolder
+from bert_jax.studies.spec import Cell, StudyRecord
 from bert_jax.system import disk
 
 LEFT_OUT = shutil.ignore_patterns("*.lock", "error.json")  # of the other study
@@ -38,7 +38,7 @@ def find_finished(
         need(exists, f"no study in {other}", "--reuse takes the workdir of another study")
     finished: dict[str, Path] = {}
     left = [cell for cell in cells if not (place.read_trained(cell.id) or place.is_busy(cell.id))]
-    for study in map(StudyFolder, (place.taken, *others, beside)):
+    for study in map(StudyFolder, (place.taken, place.workdir, *others, beside)):
         for cell in left:
             trained = study.read_trained(cell.id)
             done = trained is not None and trained.outcome == "done"
@@ -62,12 +62,29 @@ def is_whole(cell: Cell, finished: Mapping[str, Path]) -> bool:
     return in_tables or not StudyFolder(source.parents[1]).list_missing(cell)
 
 
+def list_sources(finished: Mapping[str, Path]) -> list[Path]:
+    """List the workdirs and the folders of tables from which finished cells are taken."""
+    paths = finished.items()
+    return sorted({path.parents[1] if path.name == cell else path for cell, path in paths})
+
+
+def read_sources(finished: Mapping[str, Path]) -> list[StudyRecord]:
+    """Read the study.json of each study from which finished cells are taken."""
+    studies = []
+    for folder in list_sources(finished):
+        place = StudyFolder(folder.parent if folder.name == TAKEN else folder)
+        if place.study.exists():
+            studies.append(place.read_study())
+    return studies
+
+
 def copy_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy the folders of finished cells, or their rows if they are finished in tables.
 
     A cell's folder is copied completely or not at all. It is not copied if a worker of an earlier
     launch holds the cell now, or has trained it.
     """
+    _keep_tables(place)
     rows: dict[Path, set[str]] = {}
     for cell, source in finished.items():
         if source.name != cell:
@@ -82,9 +99,28 @@ def copy_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
             shutil.copytree(source, draft, ignore=LEFT_OUT)
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
-    rows.pop(place.taken, None)
+    for own in (place.taken, place.workdir):
+        rows.pop(own, None)
     for folder, cells in rows.items():
         _add_rows(place.taken, folder, cells)
+
+
+def _keep_tables(place: StudyFolder) -> None:
+    """Copy the rows of a workdir without cells to taken/, because its tables are written anew.
+
+    A row that taken/ already has stays, unless the cell got a result since.
+    """
+    if place.cells_folder.exists() or not (place.workdir / tables.EXAMPLES).exists():
+        return
+    taken = {
+        row["cell"]: row.get("ended", "") for row in tables.read_csv(place.taken / tables.ROWS)
+    }
+    newer = set()
+    for row in tables.read_csv(place.csv):
+        if row.get("ended", "") > taken.get(row["cell"], ""):
+            newer.add(row["cell"])
+    if newer:
+        _add_rows(place.taken, place.workdir, newer)
 
 
 def _add_rows(target: Path, source: Path, cells: set[str]) -> None:

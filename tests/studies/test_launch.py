@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bert_jax import errors
-from bert_jax.studies import actions, engines, launch, progress, worker
+from bert_jax.studies import actions, engines, launch, origin, progress, worker
 from bert_jax.studies.actions import Flags, Named
 from bert_jax.studies.definition import Cell, Suite, axis, expand
 from bert_jax.studies.engines.base import FULL, HELD
@@ -323,13 +323,19 @@ def test_study_records_the_commits_that_made_it(bench, monkeypatch):
     """A launch that has nothing to do leaves the record as it is."""
     bench.behaviour["40 %"] = "stop"
     for commit in "abc":
-        monkeypatch.setattr(actions.machine, "git_commit", lambda commit=commit: commit)
+        monkeypatch.setattr(origin.machine, "git_commit", lambda commit=commit: commit)
         with contextlib.suppress(errors.Stopped):
             bench.run(command=("bert-jax", commit))
         bench.behaviour.clear()
     study = bench.place.read_study()
     assert (study.git_commit, study.commits) == ("b", ("a", "b"))
     assert study.command == ("bert-jax", "b")
+    others, bench.workdir = [bench.workdir], bench.folder / "again"
+    for rates, commits in (bench.rates, ("a", "b")), ((0.15, 0.3, 0.4), ("a", "b", "c")):
+        bench.rates, bench.place = rates, StudyFolder(bench.workdir)
+        bench.run(reuse=others)
+        copied = bench.place.read_study()
+        assert (copied.begun, copied.commits) == (study.begun, commits)
 
 
 def test_sweep_goes_on_in_a_moved_workdir(tmp_path):

@@ -182,14 +182,20 @@ def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
 
 
 @pytest.mark.fault(25)
-def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
+@pytest.mark.parametrize("own", [True, False])
+def test_taken_rows_stay_for_what_they_hold(kept, tmp_path, own):
     """Also those of cells that a launch with another `--only` did not list."""
     whole, cells = StudyFolder(tmp_path / "whole"), expand(define())
+    held = {cell.id: read_arrays(kept.workdir, cell.id) for cell in cells}
+    others = [kept]
+    if own:
+        whole, others = kept, []
     for part in (cells[:1], cells[1:2], cells[2:], cells):
-        take(whole, part, kept)
+        take(whole, part, *others)
+        results.read_results(whole)
     assert progress.read_progress(whole).counts["done"] == 4
     for cell in cells:
-        assert read_arrays(whole.taken, cell.id) == read_arrays(kept.workdir, cell.id) != {}
+        assert read_arrays(whole.taken, cell.id) == held[cell.id] != {}
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
     write_study(whole.workdir, edited)
     assert progress.read_progress(whole).counts["waiting"] == 4
