@@ -204,7 +204,6 @@ TESTED_BY = {
     "studies.report.best_value": "studies/test_answers.py",
     "studies.report.families": "studies/test_compare.py",
     "studies.report.intervals": "studies/test_answers.py",
-    "studies.sameness": "cli/test_changed_data.py",
     "suites.forward": "suites/test_token_scores.py",
     "suites.labelled": "suites/test_pretrain.py",
     "system.arguments": "cli/test_cli.py",

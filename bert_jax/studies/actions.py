@@ -121,7 +121,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         sources = reuse.read_sources(finished)
         origin = describe_origin(flags.command, before, sources, trains=bool(missing))
         place.write_study(_describe_study(named) | origin, cells)
-        sameness.check_data(place, results.gather_cells(place))
+        untrained = [cell for cell in missing if not place.read_trained(cell.id)]
+        sameness.check_data(place, results.gather_cells(place), untrained)
         now = progress.read_progress(place)
         line = now.format_line(engine.parallel)
         logger.info(f"study {named.name}: {line}; {engine.describe()}")
@@ -131,6 +132,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         launcher.run()
         if launcher.full:
             raise disk.make_full_error(place.workdir, what="the study")
+        if groups:
+            sameness.check_data(place, results.gather_cells(place))
         answer = _write_report(place)
         if launcher.unwritable:
             folder_locks.check_writable(launcher.unwritable)

@@ -15,6 +15,7 @@ from bert_jax.data import examples
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.spec import Cell
 
 FINGERPRINT = 12  # characters of it that are shown
 
@@ -35,12 +36,15 @@ def list_texts(found: Sequence[Result]) -> list[str]:
     return [f"{name} ({data})" if data else name for name, data in texts.items()]
 
 
-def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
+def check_data(place: StudyFolder, found: Sequence[Result], coming: Sequence[Cell] = ()) -> None:
     """Refuse a study whose runs name the same source but were trained on different data.
 
-    If the source is on this machine, its present data is compared too.
+    If the source is on this machine, its present data is compared too. For cells from tables this
+    is done only if a cell of `coming` will train on the source.
     """
+    coming_keys = {_make_data_key(cell.config) for cell in coming}
     known: dict[str, tuple[str, list[str]]] = {}
+    compared: set[str] = set()  # keys of sources that hold the same data now
     for result in found:
         cell = result.entry
         config = result.entry.config
@@ -50,12 +54,14 @@ def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
             key = _make_data_key(config)
             if name:
                 key = json.dumps(cell.evaluations[name], sort_keys=True)
-            elif key not in known and not result.taken and _has_changed(config, *fingerprints):
-                raise ConfigError(
-                    f"{place.cell(cell.id)} was trained on other data than {name_text(config)} "
-                    "holds now",
-                    "put the files back, or study the changed data in another --workdir",
-                )
+            elif key not in compared and (key in coming_keys or not result.taken):
+                compared.add(key)
+                if _has_changed(config, *fingerprints, trains=key in coming_keys):
+                    raise ConfigError(
+                        f"{place.cell(cell.id)} was trained on other data than {name_text(config)} "
+                        "holds now",
+                        "put the files back, or study the changed data in another --workdir",
+                    )
             first, data = known.setdefault(key, (cell.id, [*fingerprints]))
             if data != [*fingerprints]:
                 raise ConfigError(
@@ -75,10 +81,11 @@ def _make_data_key(config: Config) -> str:
     return json.dumps([named, splits, labels if config.task.source else {}], sort_keys=True)
 
 
-def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
+def _has_changed(config: Config, data: str, vocabulary: str, *, trains: bool) -> bool:
     """Tell whether the data of a config is on this machine and has changed since training.
 
-    `data` and `vocabulary` are the fingerprints recorded when the run was trained.
+    `data` and `vocabulary` are the fingerprints recorded when the run was trained. If a further run
+    `trains` on files of text, its fingerprint must be the same, with the versions of libraries.
     """
     settings = config.corpus
     with contextlib.suppress(DataError):
@@ -88,6 +95,8 @@ def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
         if config.task.source:
             local = config.task.source.startswith("files:")
             return local and examples.hash_training_data(config) != data
+        if settings.source == "files" and trains:
+            return corpora.fingerprint_corpus(config, corpora.find_cache(settings)) != data
         if settings.source == "files" and (kept := corpora.find_prepared(settings, data)):
             now = corpora.digest_text(settings, corpora.find_cache(settings))
             return kept.manifest.text != now

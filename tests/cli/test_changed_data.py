@@ -12,7 +12,7 @@ import pytest
 from bert_jax import cli
 from bert_jax.data import corpus, docstrings, prepare
 from bert_jax.errors import ConfigError
-from bert_jax.studies import actions
+from bert_jax.studies import actions, results, sameness
 from bert_jax.studies.definition import Comparison, Suite
 from tests import saved, study_workdir, tasks, texts
 
@@ -149,6 +149,7 @@ def test_study_report_refuses_text_that_was_replaced(folder, tmp_path):
         for name in ("environment.json", "config.json"):
             shutil.copy(folder / "run" / name, place.cell(cell.id) / name)
     actions.report_study(place.workdir)
+    sameness.check_data(place, results.gather_cells(place), coming=place.read_cells())
     texts.write(folder / "corpus", seed=7)
     with pytest.raises(ConfigError, match="was trained on other data than files corpus holds now"):
         actions.report_study(place.workdir)

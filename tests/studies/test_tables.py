@@ -1,6 +1,7 @@
 """The tables of a study: reports are a function of them, and launches take their cells."""
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies import actions, progress, results, reuse, tables, worker
+from bert_jax.studies import actions, progress, results, reuse, sameness, tables, worker
 from bert_jax.studies.cell_result import History
 from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand, variants
 from bert_jax.studies.folder import StudyFolder
@@ -232,3 +233,17 @@ def test_cells_of_different_texts_are_refused(place):
         path.write_text(json.dumps(json.loads(path.read_text()) | data))
     with pytest.raises(ConfigError, match="were trained on different data"):
         actions.report_study(place.workdir)
+
+
+@pytest.mark.fault(7)
+def test_changed_text_is_found_behind_a_taken_cell(place, kept, monkeypatch):
+    """Tables may come from a machine with another text, which matters once a cell trains here."""
+    local, taken = (
+        dataclasses.replace(results.gather_cells(one)[0], data={"": ("text", "vocabulary")})
+        for one in (place, kept)
+    )
+    monkeypatch.setattr(sameness, "_has_changed", lambda *_, **__: True)
+    sameness.check_data(place, [taken])
+    for found, coming in ([taken, local], []), ([taken], [local.entry]):
+        with pytest.raises(ConfigError, match="was trained on other data than"):
+            sameness.check_data(place, found, coming)
