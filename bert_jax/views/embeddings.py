@@ -77,6 +77,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         described = f"t-SNE, perplexity {vectors.choose_perplexity(count):.4g}, seed 0"
     stages = ["token table (input)", "layer 0 (embeddings)"]
     stages += [f"layer {number}" for number in range(1, layers - 1)]
+    labels = POOLED | ({"cls": "[SEP], the last token"} if run.config.model.causal else {})
     return document.render_page(
         "embeddings",
         run,
@@ -87,7 +88,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         lengths=draw_lengths(run),
         positions=draw_positions(run),
         layers=stages,
-        poolings=[POOLED[name] for name in shown.poolings],
+        poolings=[labels[name] for name in shown.poolings],
         point="word" if words else "text",
     )
 

@@ -16,7 +16,8 @@ from bert_jax.predictors.base import Line, OfText, Work
 
 MOST = 2000  # points on a page
 ROWS = 16  # texts per batch
-# Tokens whose mean is the vector of a text: its own; with [CLS] and [SEP]; [CLS] alone.
+# Tokens whose mean is the vector of a text: its own; with [CLS] and [SEP]; [CLS] alone, or [SEP]
+# alone if the model is causal, as [CLS] has seen nothing else then.
 POOLINGS = ("tokens", "mean", "cls")
 ALIKE = 1e-10  # a variance below this share of the mean square is rounding
 
@@ -49,7 +50,11 @@ def make_points(reader: OfText, rows: Sequence[Line], words: bool = False) -> Po
     cut = sum(len(ids) < len(whole) for ids, (whole, _) in zip(ids_of, encoded, strict=True))
     if not words:
         _check_count(len(texts))
-        spans = [[(1, 1 + len(ids)), (0, 2 + len(ids)), (0, 1)] for ids in ids_of]  # as in POOLINGS
+        spans = []
+        for ids in ids_of:
+            last = 1 + len(ids)  # position of [SEP]
+            seeing = last if reader.model.run.config.model.causal else 0
+            spans.append([(1, last), (0, last + 1), (seeing, seeing + 1)])  # as in POOLINGS
         vectors = np.stack(_compute_means(reader, parts, spans), 2)
         return Points(texts, np.arange(len(rows)), ids_of, POOLINGS, vectors, cut)
     spans = [_find_words(tokenizer, ids) for ids in ids_of]

@@ -1,6 +1,7 @@
 """The page of embeddings: its map, neighbours and tables against other ways to compute them."""
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -145,10 +146,14 @@ def test_command_takes_texts_from_a_file_or_flags(tmp_path, capsys):
 # --- vectors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_last_layer_is_what_predict_embed_writes(golden, pooling):
-    theirs = Model(golden).embed(FIVE, pooling=pooling)
-    points = make_points(golden, FIVE)
+def test_last_layer_is_what_predict_embed_writes(golden, pooling, causal):
+    model = dataclasses.replace(golden.config.model, causal=causal)
+    config = dataclasses.replace(golden.config, model=model)
+    read = dataclasses.replace(golden, config=config)
+    theirs = Model(read).embed(FIVE, pooling=pooling)
+    points = make_points(read, FIVE)
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, theirs, atol=2e-6)
 
