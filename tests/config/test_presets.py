@@ -11,20 +11,18 @@ from bert_jax.config.presets import PRESETS
 from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
+from tests.config.settings import set_and_resolve
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains(name):
     """On a small model, every leaf of which moves."""
-    tree = config.default(name)
-    shape = {"steps": 10, "batch_size": 8, "sequence_length": 24, "optim.warmup_steps": 2}
-    shape |= {"model.hidden": 32, "model.heads": 4, "model.max_positions": 32}
-    shape |= {"model.layers": 2 if name == "modernbert" else 1}  # its first reads no norm
-    shape |= {"masking.unit": "word"} if name == "google_head" else {}
-    for path, value in shape.items():
-        config.override(tree, path, str(value))
-    settings, _ = config.resolve_and_list_idle(tree)
+    shape = {"steps": 10, "batch_size": 8, "sequence_length": 24, "optim__warmup_steps": 2}
+    shape |= {"model__hidden": 32, "model__heads": 4, "model__max_positions": 32}
+    shape |= {"model__layers": 2 if name == "modernbert" else 1}  # its first reads no norm
+    shape |= {"masking__unit": "word"} if name == "google_head" else {}
+    settings = set_and_resolve(config.default(name), shape)
     state = jax.jit(lambda seed: draw_state(settings, tiny.VOCAB, seed))(np.uint32(0))
     update = jax.jit(make_update(settings, tiny.SPECIAL, tiny.VOCAB))
     before = flatten_tree(state["params"])

@@ -50,7 +50,7 @@ def make_parquet(*texts: bytes, size: str = "") -> bytes:
     return pack_parquet(pyarrow.Array.from_buffers(kind, len(texts), buffers))
 
 
-def pack_parquet(column: pyarrow.Array) -> bytes:
+def pack_parquet(column: pyarrow.Array | list[str]) -> bytes:
     """The bytes of a parquet file with the column `text`."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"text": column}), file)

@@ -22,9 +22,6 @@ from tests.data.letters import STRIDES, TEXT, TOKENIZER, WORD, encode, ids_of, m
 GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 
 
-# --- texts, pairs and options ---------------------------------------------------------------------
-
-
 @pytest.mark.fault(15)
 @pytest.mark.parametrize(("length", "cut"), [(512, 0), (513, 1)])
 def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
@@ -37,9 +34,6 @@ def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
         encode(long, "classify", 512, long="refuse")
     with pytest.raises(ConfigError, match="'windows' has no meaning for classify"):
         encode(long, "classify", long="windows")
-
-
-# --- tags -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(15)
@@ -67,9 +61,6 @@ def test_encode_tag_answers_for_each_word_once(sentences, length, stride):
                 assert token == (ids_of(sentences[number][word]) or [TOKENIZER.special.unk])[0]
                 seen[number].append(word)
     assert [sorted(one) for one in seen] == [list(range(len(words))) for words in sentences]
-
-
-# --- spans ----------------------------------------------------------------------------------------
 
 
 @given(
@@ -133,9 +124,6 @@ def test_encode_span_cuts_or_refuses_what_is_long(monkeypatch):
     assert encode(asked, "span").cut == 1
     with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, more than 2"):
         encode(asked, "span", long="refuse")
-
-
-# --- byte-level BPE: a word takes the blank before it, and two separators may part a pair ---------
 
 
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import _http, close_session
@@ -13,17 +11,11 @@ from bert_jax.data import hub as source
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
 from tests.data import small
+from tests.data.small import pack_parquet
 from tests.hubs import BOOKS, NAME, NEW, OLD, Hub, serving
 
 WIKI = ["\n".join(lines) for lines in small.make_documents(60)]
 BOOK = ["\n".join(lines) for lines in small.make_documents(20, seed=1)]
-
-
-def make_table(documents: list[str]) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    columns = {"text": documents, "id": range(len(documents))}
-    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
-    return sink.getvalue().to_pybytes()
 
 
 @pytest.fixture
@@ -31,13 +23,13 @@ def hub(tmp_path, monkeypatch):
     """A hub with two data sets, which is the hub of this process."""
     files = {
         "README.md": b"# about",
-        "en/train-00000-of-00002.parquet": make_table(WIKI[:30]),
-        "en/train-00001-of-00002.parquet": make_table(WIKI[30:]),
-        "en/test-00000-of-00001.parquet": make_table(["never read"] * 5),
-        "de/train-00000-of-00001.parquet": make_table(["nie gelesen"] * 5),
+        "en/train-00000-of-00002.parquet": pack_parquet(WIKI[:30]),
+        "en/train-00001-of-00002.parquet": pack_parquet(WIKI[30:]),
+        "en/test-00000-of-00001.parquet": pack_parquet(["never read"] * 5),
+        "de/train-00000-of-00001.parquet": pack_parquet(["nie gelesen"] * 5),
     }
-    old = {**files, "en/train-00001-of-00002.parquet": make_table(["old"] * 9)}
-    made = Hub({NEW: files, OLD: old}, {"data/train-00000-of-00001.parquet": make_table(BOOK)})
+    old = {**files, "en/train-00001-of-00002.parquet": pack_parquet(["old"] * 9)}
+    made = Hub({NEW: files, OLD: old}, {"data/train-00000-of-00001.parquet": pack_parquet(BOOK)})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
@@ -101,7 +93,7 @@ def test_hub_datasets_are_the_text_of_their_files(hub, tmp_path, path):
     assert len(fetched) == 2 + path.count(",")
     assert not any("test-" in path or "/de/" in path for path in fetched)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.parquet").write_bytes(make_table(WIKI + BOOK * path.count(",")))
+    (tmp_path / "in" / "a.parquet").write_bytes(pack_parquet(WIKI + BOOK * path.count(",")))
     local = small.run(tmp_path)
     for split in ("train", "validation"):
         assert small.read_split(found, split) == small.read_split(local, split)
@@ -139,7 +131,7 @@ def test_hub_commit_of_another_process_stays(tmp_path, monkeypatch):
         ({"gated": True}, "on the hub it is behind a gate", "hf auth login"),
         ({"path": "owner/other"}, "on the hub it is not there", "hf auth login"),
         ({"path": f"{NAME}:fr"}, "holds no parquet files", "there are de, en"),
-        ({"text_field": "body"}, "has no column 'body'", "columns: text, id"),
+        ({"text_field": "body"}, "has no column 'body'", "columns: text"),
     ],
 )
 def test_hub_names_what_cannot_be_read(hub, tmp_path, options, message, hint):

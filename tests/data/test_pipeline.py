@@ -28,9 +28,6 @@ def read_epoch(s: TextStream, epoch: int) -> Batch:
     return {key: value[first % s.batch_size :][:count] for key, value in joined.items()}
 
 
-# --- the stream -----------------------------------------------------------------------------------
-
-
 @MODES
 @pytest.mark.parametrize("dupe_factor", [0, 1, 3])
 def test_epoch_reads_its_plan_once(tmp_path, mode, dupe_factor):
@@ -139,9 +136,6 @@ def test_fingerprint_changes_with_the_stream_only(tmp_path):
     assert len(found | {fingerprint()}) == 14
     assert fingerprint("masking.rate=0.4", "steps=7", "logging.every=3") == fingerprint()
     assert fingerprint("pairs=none", "examples.truncate=front") == fingerprint("pairs=none")
-
-
-# --- prefetching ----------------------------------------------------------------------------------
 
 
 def has_thread() -> bool:

@@ -19,8 +19,6 @@ from bert_jax.data.prepare import DROPPED, TRAIN, VALIDATION, choose_sides
 from bert_jax.errors import DataError
 from tests.data import small
 
-# --- what comes out -------------------------------------------------------------------------------
-
 
 @pytest.mark.fault(13, 14)
 def test_prepare_holds_every_sentence_once(tmp_path):
@@ -67,9 +65,6 @@ def test_prepare_cuts_a_document_longer_than_a_part(tmp_path, monkeypatch):
     assert texts[-1] == ["the end."]
 
 
-# --- the split ------------------------------------------------------------------------------------
-
-
 def choose(texts: list[int], share: float, starts: list[bool] | None = None, **options):
     """Choose the sides of texts with these digests, each with a sentence."""
     records = np.zeros(len(texts), encode.RECORD)
@@ -108,8 +103,6 @@ def test_sides_of_a_document_follow_its_first_text():
     assert starts.tolist() == [True, False, False, False, True, False]
     assert counts["duplicates"] == 2
 
-
-# --- the same again -------------------------------------------------------------------------------
 
 RUN = """
 import json, resource, sys
@@ -218,9 +211,6 @@ def is_running(process: str) -> bool:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return False
-
-
-# --- at scale -------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(10)

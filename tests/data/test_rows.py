@@ -34,8 +34,6 @@ def texts_of(path: Path | str, split: str = "train", **task) -> list[str]:
     return [row["text"] for row in fields(path, split, **task)]
 
 
-# --- formats --------------------------------------------------------------------------------------
-
 TEXTS = st.text(
     st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=12
 )
@@ -158,9 +156,6 @@ def test_read_rows_refuses_a_line_of_17_megabytes(tmp_path):
         read(path)
 
 
-# --- files of splits ------------------------------------------------------------------------------
-
-
 def test_read_rows_finds_the_file_of_a_split(tmp_path):
     for name in ("train", "dev", "test", "dev_matched"):
         write(tmp_path / f"{name}.tsv", f"text\tlabel\n{name}\t1\n")
@@ -179,9 +174,6 @@ def test_read_rows_finds_the_file_of_a_split(tmp_path):
     with pytest.raises(DataError, match="no split 'validation'") as caught:
         read(tmp_path / "train.tsv", "validation")
     assert caught.value.hint == f"add it: files:train={tmp_path}/train.tsv,validation=FILE"
-
-
-# --- a single file --------------------------------------------------------------------------------
 
 
 def write_tickets(path: Path, numbers: list[int], label: str = "") -> str:

@@ -41,9 +41,6 @@ def pieces(found: Tokenizer, text: str, escape: bool = True) -> list[str]:
     return [found.vocab[i] for i in found.encode_batch([text], escape)[0]]
 
 
-# --- WordPiece ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "lowercase"),
     [("uncased", True), ("cased", False), ("chinese", True), ("multilingual_cased", False)],
@@ -85,9 +82,6 @@ def test_hash_is_as_committed_records_have_it():
     """Of a WordPiece it is part of the name of a corpus: test_corpus.py."""
     assert golden("roberta").hash[:12] == "7d3004779578"
     assert golden("modernbert").hash[:12] == "c4382d75661c"
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "wordpiece", "other wordpiece"])
@@ -153,9 +147,6 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
     with pytest.raises(DataError, match="library refuses it: chunk size"):  # a panic of its Rust
         tokenizer.load_tokenizer(tmp_path)
-
-
-# --- byte-level BPE -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -32,12 +32,6 @@ def check_is_max_context(spans: list[tuple[int, int]], position: int) -> int:
     return best_index
 
 
-@given(length=st.integers(1, 300), room=st.integers(1, 60), stride=st.integers(1, 80))
-def test_cut_windows_steps_as_run_squad(length, room, stride):
-    found = cut_windows(length, room, stride, "step")
-    assert [tuple(span) for span in found.tolist()] == run_squad(length, room, stride)
-
-
 @given(length=st.integers(1, 120), room=st.integers(1, 30), stride=st.integers(0, 29))
 def test_cut_windows_overlaps_as_tokenizers(length, room, stride):
     stride = min(stride, room - 1)
@@ -53,12 +47,13 @@ def test_cut_windows_overlaps_as_tokenizers(length, room, stride):
 @given(
     length=st.integers(1, 300),
     room=st.integers(1, 60),
-    stride=st.integers(1, 59),
+    stride=st.integers(1, 80),
     meaning=st.sampled_from(["step", "overlap"]),
 )
-def test_choose_windows_chooses_as_run_squad(length, room, stride, meaning):
+def test_windows_are_cut_and_chosen_as_run_squad(length, room, stride, meaning):
     stride = min(stride, room - 1) if meaning == "overlap" else stride
     spans = cut_windows(length, room, stride, meaning)
     pairs = [tuple(span) for span in spans.tolist()]
+    assert meaning == "overlap" or pairs == run_squad(length, room, stride)
     expected = [check_is_max_context(pairs, position) for position in range(length)]
     assert choose_windows(spans, length).tolist() == expected

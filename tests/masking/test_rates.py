@@ -54,10 +54,3 @@ def test_count_views_is_the_quotient_rounded_up(rate, wanted, views):
     """Of floats 0.45 // 0.15 is 2, and 0.07 / 0.01 more than 7."""
     assert rates.count_views(Masking(rate=rate, prediction_rate=wanted)) == views
     assert rates.count_views(Masking(rate=rate, prediction_rate=wanted, draw="beta")) == 1
-
-
-def test_rate_range_spans_all_rates():
-    assert rates.rate_range(PHASES) == (0.05, 0.45)
-    assert rates.rate_range(Masking(rate=0.2)) == (0.2, 0.2)
-    assert rates.rate_range(LAWS["uniform"]) == pytest.approx((0.1, 0.5))
-    assert rates.rate_range(LAWS["cosine_high"]) == pytest.approx((0, 1), abs=1e-6)
