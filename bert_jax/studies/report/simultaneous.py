@@ -32,6 +32,7 @@ UNEVEN = 10_000  # draws of the distributions of both tests of equal spreads
 ESTIMATES = 4_000  # draws of a spread, over which power is a mean
 POWER = 0.9  # of the seeds that are called needed
 MOST = 1_000  # seeds that are looked for
+LARGE = 100  # degrees of freedom, of a spread whose logarithm is nearly normal
 NOISE = np.polynomial.hermite_e.hermegauss(48)  # points of standard normal noise, their weights
 
 
@@ -151,7 +152,10 @@ def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
     """
     if math.isinf(freedom):
         return np.ones(1), np.ones(1)
-    logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
+    low = math.log(1e-7)
+    if freedom > LARGE:
+        low = -12 / math.sqrt(2 * freedom)  # in standard deviations of the log
+    logs = np.linspace(low, math.log(1 + 9 / math.sqrt(freedom)), 500)
     # The density of the log, for freedom * spread^2 with a chi-square distribution.
     density = freedom * logs - freedom * np.exp(2 * logs) / 2
     shares = np.exp(density - np.max(density))
