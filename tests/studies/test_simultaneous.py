@@ -59,6 +59,14 @@ def test_quantile_equals_that_of_draws(freedom, correlation):
         )
 
 
+def test_point_without_values_widens_no_interval():
+    """It is a point that has not run yet, or that lacks the metric."""
+    values = np.random.default_rng(0).standard_normal((3, 4))
+    halves = [gap.half for gap in simultaneous.compare_points(values).gaps]
+    more = np.concatenate([values, np.full((2, 4), np.nan)])
+    assert [gap.half for gap in simultaneous.compare_points(more).gaps[:2]] == pytest.approx(halves)
+
+
 @pytest.mark.parametrize(("points", "seeds"), [(2, 2), (4, 3), (8, 5)])
 def test_coverage_for_spreads_of_any_kind(points, seeds):
     """Equal ones, or the largest four times the smallest and the baseline with any of them."""

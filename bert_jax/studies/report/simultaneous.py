@@ -73,7 +73,8 @@ def compare_points(
     spread = math.sqrt(residuals @ residuals / layout.freedom) if layout.freedom else math.nan
     rounding = ROUNDING * np.abs(values[known]).max(initial=0.0)
     uneven = spread > rounding and layout.is_uneven(residuals)
-    points, level = len(values) - 1, LEVEL / families
+    level = LEVEL / families
+    points = int((known[1:] & known[0]).any(axis=1).sum())  # those that have a difference
     gaps = []
     for row in range(1, len(values)):
         both = known[0] & known[row]
