@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from bert_jax import config, train
-from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
 from tests import families, texts
 
@@ -49,10 +47,3 @@ def test_adapt_starts_at_the_model_of_others(tmp_path, capfd, one_device):
         )
     )
     np.testing.assert_equal(found, given)
-
-
-@pytest.mark.parametrize("arg", ["TEXT,epochs=2", ",init_from=M"])
-def test_adapt_refuses_a_missing_text_or_model(arg):
-    with pytest.raises(ConfigError, match=r"adapt\.py has no (text|model)") as caught:
-        config.load_file(f"{ADAPT}:{arg}")
-    assert "adapt.py:my_texts,init_from=" in caught.value.hint
