@@ -61,20 +61,6 @@ def test_train_gets_its_knobs_and_flags(monkeypatch):
     assert settings["command"][: len(argv) + 1] == ["bert-jax", *argv]
 
 
-def test_split_overrides_takes_knobs_in_order():
-    argv = ["a", "--config.x.y=1=2", "--config=f", "--config.n", "-1", "--config.e="]
-    argv += ["--noconfig.model.gated", "--config.model.causal", "--config.model.scan", "false"]
-    assert cli.split_overrides([*argv, "--z"]) == (
-        ["a", "--config=f", "--z"],
-        [
-            *(("x.y", "1=2"), ("n", "-1"), ("e", "")),
-            *(("model.gated", "false"), ("model.causal", "true"), ("model.scan", "false")),
-        ],
-    )
-    with pytest.raises(ConfigError, match="seed has no value"):
-        cli.split_overrides(["--config.seed", "--z"])
-
-
 @pytest.mark.parametrize(
     ("flags", "on_terminal", "in_a_pipe"),
     [("", False, True), ("--format=json", True, True), ("--format=text", False, False)],

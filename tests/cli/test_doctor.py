@@ -3,11 +3,9 @@
 import copy
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 
 from bert_jax import cli, doctor
-from bert_jax.config.presets import PRESETS
 from bert_jax.system import machine
 from tests import texts
 
@@ -32,7 +29,6 @@ HEALTHY: dict[str, Any] = {
     "corpora": [],
 }
 GPUS = {"backend": "gpu", "count": 2, "matmul": {"correct": True}}
-(PREPARED,) = (texts.ROOT / "tests/golden/run_v1/cache").glob("*/")
 
 
 def test_json_is_one_object_with_the_facts(capsys, cache):
@@ -50,23 +46,6 @@ def test_doctor_knows_every_package_of_the_project():
     project = tomllib.loads((texts.ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split("[><=]", entry)[0] for entry in project["dependencies"]}
     assert {*doctor.NEEDED} == named | {"jaxlib"}
-
-
-def test_prepared_corpora_are_found_and_told(tmp_path):
-    one = Path(shutil.copytree(PREPARED, tmp_path / "one"))
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "manifest.json").write_text("{")
-    (tmp_path / "unfinished" / "train").mkdir(parents=True)
-    broken, found = doctor.list_corpora(tmp_path)
-    assert "not JSON" in broken["error"]
-    audit, manifest = (json.loads((one / f"{n}.json").read_text()) for n in ("audit", "manifest"))
-    facts = {"folder": str(one), "splits": manifest["splits"]}
-    assert found == facts | {name: audit[name] for name in doctor.FACTS}
-    warnings = doctor.list_warnings(HEALTHY | {"corpora": [found]}, {})
-    assert warnings == [f"{one}: {audit['warnings'][0]}"]
-    assert doctor.list_corpora(tmp_path / "absent") == []
-    text = doctor.format_report(doctor.examine() | {"warnings": warnings, "corpora": [found]})
-    assert f"{one} (files): 80 tokens of vocabulary, 3.78 nats" in text
 
 
 def test_doctor_answers_without_jax():
@@ -122,15 +101,3 @@ def test_gpu_that_jax_leaves_idle_is_explained(platforms, why, monkeypatch):
 def test_wrong_product_is_noticed(monkeypatch):
     monkeypatch.setattr(jax.numpy, "matmul", lambda x, y, precision: (x @ y).at[3, 5].add(1.0))
     assert not machine.check_matmul(size=64)["correct"]
-
-
-# --- presets --------------------------------------------------------------------------------------
-
-
-def test_comparison_with_the_defaults_as_json(capsys):
-    assert cli.execute(["doctor", "--json", "--preset-diff", "defaults", "wettig"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["presets"] == ["defaults", "wettig"]
-    assert found["knobs"]["masking.rate"] == {"values": [0.15, 0.4], "named": [False, True]}
-    assert found["knobs"].keys() == PRESETS["wettig"].keys()
-    assert doctor.compare_presets("wettig", "wettig")["knobs"] == {}
