@@ -98,21 +98,16 @@ def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     check_frozen(path.read_text(encoding="utf-8"), name)
 
 
-@pytest.mark.parametrize(
-    ("masking", "said"),
-    [
-        (
-            {"rate": 0.3, "phases": [[1.0, 0.15, "linear"]], "unit": "pmi"},
-            "masking rate 30.0 % to 15.0 %, in collocations · no",
-        ),
-        ({"draw": "uniform"}, "masking rate uniform, 0.000 % to 100.0 % · no"),
-        (
-            {"rate": 0.4, "prediction_rate": 0.1},
-            "masking rate 40.0 % · prediction rate 10.0 % · no",
-        ),
-        ({"rate": 0.15, "prediction_rate": 0.3}, "15.0 % in each of 2 views, 30.0 % in all · no"),
-    ],
-)
+FALLING = {"rate": 0.3, "phases": [[1.0, 0.15, "linear"]], "unit": "pmi"}
+STATED = {
+    "masking rate 30.0 % to 15.0 %, in collocations · no": FALLING,
+    "masking rate uniform, 0.000 % to 100.0 % · no": {"draw": "uniform"},
+    "masking rate 40.0 % · prediction rate 10.0 % · no": {"rate": 0.4, "prediction_rate": 0.1},
+    "15.0 % in each of 2 views, 30.0 % in all · no": {"rate": 0.15, "prediction_rate": 0.3},
+}
+
+
+@pytest.mark.parametrize(("said", "masking"), STATED.items())
 def test_page_states_the_masking(tmp_path, masking, said):
     write_run(tmp_path, {"objectives": {"mlm": {}}, "masking": masking}, [])
     assert said in read_page(run_report.build_report(run_record.read_run(tmp_path)))

@@ -141,14 +141,16 @@ def test_flipped_bits_of_examples_are_named(kept):
 
 
 def test_parts_make_one_study(tmp_path):
-    """Of tables only the rows are taken; of a workdir the folders."""
+    """Of tables only the rows are taken; of a workdir the folders; axes may have other names."""
     parts = []
     for seed in (0, 1):
         study = define(seeds=(seed,))
         parts.append(study_workdir.build(tmp_path / f"part{seed}", study, examples=8, lines=4))
     results.read_results(parts[1])
     tabled = copy_tables(parts[1], tmp_path / "tabled")
-    whole, cells = StudyFolder(tmp_path / "whole"), expand(define())
+    size = study_workdir.SIZES["2 x 64"]
+    arms = variants("arm", {f"{rate}": size | {"masking.rate": rate} for rate in (0.15, 0.4)})
+    whole, cells = StudyFolder(tmp_path / "whole"), expand(define(axes=(arms,), comparisons=()))
     finished = take(whole, cells, parts[0], tabled)
     seeds = {cell.seed for cell in cells if finished[cell.id].name == cell.id}
     assert (seeds, len(finished)) == ({0}, 4)
@@ -159,8 +161,9 @@ def test_parts_make_one_study(tmp_path):
         assert result.history == other.history
         source = parts[result.entry.seed].workdir
         assert read_arrays(whole.workdir, cell) == read_arrays(source, cell) != {}
-    with pytest.raises(ConfigError, match="no study in"):
-        take(whole, cells, StudyFolder(tmp_path / "nowhere"))
+    rows = tables.read_csv(whole.csv)
+    assert [*rows[0]][2:5] == ["arm", "arm.value", "seed"]
+    assert [row["arm"] for row in rows] == ["0.15", "0.15", "0.4", "0.4"]
 
 
 def test_copy_spares_a_cell_that_was_trained_since(place, tmp_path):
@@ -200,17 +203,6 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path, own):
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
     write_study(whole.workdir, edited)
     assert progress.read_progress(whole).counts["waiting"] == 4
-
-
-def test_taken_row_has_the_axes_of_its_new_study(kept, tmp_path):
-    size = study_workdir.SIZES["2 x 64"]
-    arms = variants("arm", {f"{rate}": size | {"masking.rate": rate} for rate in (0.15, 0.4)})
-    whole = StudyFolder(tmp_path / "whole")
-    take(whole, expand(define(axes=(arms,), comparisons=())), kept)
-    results.read_results(whole)
-    rows = tables.read_csv(whole.csv)
-    assert [*rows[0]][2:5] == ["arm", "arm.value", "seed"]
-    assert [row["arm"] for row in rows] == ["0.15", "0.15", "0.4", "0.4"]
 
 
 def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
