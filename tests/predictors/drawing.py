@@ -1,13 +1,10 @@
-"""What tests share: golden models, a small model that writes, and top-k and top-p by token."""
+"""What tests share: golden models, and a small model that writes."""
 
 import functools
 from typing import Any
 
-import numpy as np
-
 from bert_jax.api import Model
 from bert_jax.interop import runs
-from bert_jax.predictors.generate import Draw
 from tests import variants
 from tests.suites import masked
 
@@ -35,18 +32,3 @@ def open_golden(name: str) -> runs.TrainedModel:
 def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
     """What `predict generate` answers."""
     return Model(run).generate(texts, **options)
-
-
-def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
-    """Scores at a temperature, -inf where a filter drops a token; in float64, token by token."""
-    scores = scores / draw.temperature
-    order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    kept = set(order[: draw.top_k or None])
-    weights = {token: np.exp(scores[token] - scores[order[0]]) for token in order if token in kept}
-    reached = 0.0
-    for token in order:
-        if token in kept:
-            if reached >= draw.top_p * sum(weights.values()):
-                kept.remove(token)
-            reached += weights[token]
-    return np.array([score if token in kept else -np.inf for token, score in enumerate(scores)])

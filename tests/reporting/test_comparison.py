@@ -94,14 +94,10 @@ def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     check_frozen(page.read_text(), name)
 
 
-def compare(*folders: Path) -> str:
-    """The source of the page of several runs."""
-    return comparison.build_comparison([run_record.read_run(folder) for folder in folders])
-
-
 def test_warning_of_other_text_names_a_command(tmp_path):
     whole, other, *_ = make_all_states(tmp_path)
-    (cure,) = re.findall("bert-jax (evaluate .*?);", read_page(compare(whole, other)))
+    page = comparison.build_comparison([run_record.read_run(folder) for folder in (whole, other)])
+    (cure,) = re.findall("bert-jax (evaluate .*?);", read_page(page))
     words = cure.replace("RUN", str(whole)).split()
     assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing else is wrong"
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import types
 from collections.abc import Iterator
@@ -154,11 +153,11 @@ def test_local_engine_shares_out_gpus(place, monkeypatch, jobs, visible, share):
 
 
 JOB = """
-    import sys
-    from pathlib import Path
-    from bert_jax.studies.engines.base import start_worker, wait_for
-    workdir = Path(sys.argv[1])
-    sys.exit(wait_for(start_worker(workdir, "a-60-0", workdir / "a.log", {})))
+import sys
+from pathlib import Path
+from bert_jax.studies.engines.base import start_worker, wait_for
+workdir = Path(sys.argv[1])
+sys.exit(wait_for(start_worker(workdir, "a-60-0", workdir / "a.log", {})))
 """
 
 
@@ -170,7 +169,7 @@ JOB = """
 def test_worker_saves_when_its_parent_is_stopped(sent, told, place):
     """The parent passes signals on; a worker whose parent is killed is told by the kernel."""
     place.workdir.mkdir()
-    job = subprocess.Popen([sys.executable, "-c", textwrap.dedent(JOB), str(place.workdir)])
+    job = subprocess.Popen([sys.executable, "-c", JOB, str(place.workdir)])
     log = place.workdir / "a.log"
     wait_for_words("cores", log)
     job.send_signal(signal.Signals[sent])
