@@ -1,7 +1,6 @@
 """The report of a study in any state: what its page says is frozen, with all its numbers."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +51,10 @@ def leave_few(cell: Cell) -> str:
     return "failed" if lost else "done"
 
 
+def leave_one(cell: Cell) -> str:
+    return "failed" if [*cell.labels.values()] == ["40 %", "100/0/0"] else "done"
+
+
 def finish_none(cell: Cell) -> str:
     return {0.15: "untouched", 0.4: "failed", 0.8: "diverged"}[cell.config.masking.rate]
 
@@ -71,8 +74,12 @@ def find_best(rates: tuple[float, ...], sizes: dict[str, Any] = SIZES) -> Study:
     return masking_rate(rates, sizes, budget=budget, comparisons=compared, evaluations=SUITE)
 
 
+SPLITS = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
+CROSSED = (axis("masking.rate", (0.15, 0.4)), axis("masking.replace", SPLITS.values(), SPLITS))
+BY_SPLIT = (Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),)
 STUDIES: dict[str, tuple[Study, Callable[[Cell], str]]] = {
     "holes": (masking_rate(rates=(0.05, 0.15, 0.4, 0.8)), leave_holes),
+    "crossed": (masking_rate(seeds=(0, 1), axes=CROSSED, comparisons=BY_SPLIT), leave_one),
     "schedules": (masking_rate(axes=(RATES,), seeds=(0,), comparisons=()), finish),
     "no_results": (masking_rate(rates=(0.15, 0.4, 0.8), sizes=ONE_SIZE, seeds=(0,)), finish_none),
     "no_axes": (masking_rate(axes=(), comparisons=()), finish),
@@ -149,23 +156,3 @@ def test_cross_rate_marks_the_best_of_each_column(tmp_path):
     shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
     np.testing.assert_array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
-
-
-def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
-    splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
-    name = "masking.replace"
-    axes = (axis("masking.rate", (0.15, 0.4)), axis(name, splits.values(), splits))
-    compared = (Comparison(name, "80/10/10", ("pos/accuracy",)),)
-    study = masking_rate(seeds=(0, 1), axes=axes, comparisons=compared)
-
-    def state(cell) -> str:
-        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
-
-    made = build_view(tmp_path, study, state)
-    (heat,) = figures.draw_crossed(made).values()
-    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
-    assert heat.x == "split ([MASK]/same/random, %)"
-    assert math.isnan(heat.values[1][1])
-    top = max(value for row in heat.values for value in row if math.isfinite(value))
-    assert [heat.values[i][j] for i, j in heat.marks] == [top]
-    assert made.families(name)[0].name == "masking rate 15 %"  # a number says of what it is
