@@ -25,10 +25,11 @@ def prepare(
     b, _ = tiny.mask(tiny.batch(rows, 24, seed), config.masking, slots=8)
     noise = np.random.default_rng(seed)
 
-    def disturb(x: np.ndarray) -> np.ndarray:
-        return x + noise.normal(0, 0.1, x.shape).astype(np.float32)
+    def draw(path: Any, x: Any) -> np.ndarray:
+        return noise.normal(path[-1].key == "scale", 0.15, x.shape).astype(np.float32)
 
-    return config, b, jax.tree.map(disturb, tiny.init(config, seed))
+    shapes = jax.eval_shape(lambda: network.init_params(config, tiny.VOCAB, np.uint32(0)))
+    return config, b, jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 def compute(config: Any, params: Any, b: Any, train: bool = False, **rngs: Any) -> Any:

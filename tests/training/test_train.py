@@ -14,7 +14,6 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DivergedError
 from bert_jax.interop import initial, runs
 from bert_jax.masking import quotas
-from bert_jax.reporting import run_report
 from bert_jax.system import trees
 from tests import outcomes, texts, tiny
 from tests.texts import configure
@@ -28,8 +27,7 @@ LOGGED = """loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mas
 def trained(base, tmp_path_factory) -> Path:
     """Train for 30 steps: evaluated and saved at 10, 20 and 30."""
     workdir = tmp_path_factory.mktemp("run")
-    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.training.runs.run_report", run_report)  # writes the whole page
+    with texts.one_device():
         train.run(configure(base), workdir, command=["bert-jax", "train"])
     return workdir
 
@@ -44,8 +42,7 @@ def test_train_writes_what_the_contract_names(trained):
     assert [*losses] == [10, 20, 30]
     for name in ("nsp_accuracy", "unigram_loss", "majority_accuracy"):
         assert f"eval/validation/{name}" in evaluations[-1]
-    assert "<svg" in (trained / "report.html").read_text()
-    for file in ("tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
+    for file in ("report.html", "tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
         assert (trained / file).stat().st_size > 0, file
     assert resolve(json.loads((trained / "config.json").read_text())).steps == 30
     environment = json.loads((trained / "environment.json").read_text())
