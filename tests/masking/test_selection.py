@@ -29,10 +29,7 @@ def select(b, scores, boundary, quota):
 
 def test_select_fairly_is_exact_in_a_long_row():
     """65,533 tokens: by themselves, or 40,000 of them in one unit."""
-    b = tiny.batch(1, 65_535, seed=5)
-    b["segment_ids"][:] = 1
-    b["unit_ids"][0, 1:-1] = np.arange(1, 65_534)
-    b["unit_ids"][0, [0, -1]] = -1
+    b = equal_rows(1, 65_535)
     rng = np.random.default_rng(0)
     scores, boundary = rng.integers(0, 2**32, (2, 1, 65_535), dtype=np.uint32)
     scores[:, ::2] = scores[:, 1:2]  # many are equal: the first column comes first

@@ -14,6 +14,7 @@ from bert_jax.config.knobs import Masking
 from bert_jax.masking import drawn_quotas
 from tests import markov, tiny
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
+from tests.masking import by_hand
 from tests.reference import log_softmax
 
 MASK_ONLY = (1.0, 0.0, 0.0)
@@ -60,18 +61,8 @@ def sum_contributions(settings: Masking, count: int, reverse: bool = False) -> n
     """Return what each of `count` texts adds to the bound, a token, by true conditionals."""
     rng = np.random.default_rng(0)
     texts = TEXTS[rng.choice(len(TEXTS), count, p=CHANCES)]
-    tokens = markov.rows(texts)
-    columns = np.broadcast_to(np.arange(LENGTH + 2, dtype=np.int32), tokens.shape)
-    ids = np.arange(count, dtype=np.int32)[:, None]
-    batch = {
-        "tokens": tokens,
-        "positions": columns,
-        "segment_ids": np.ones_like(tokens),
-        "unit_ids": np.where((columns > 0) & (columns <= LENGTH), columns, -1).astype(np.int32),
-        "example_ids": ids,
-        "places": ids,
-        "copies": np.zeros_like(ids),
-    }
+    batch = by_hand.equal_rows(count, LENGTH + 2)
+    batch |= {"tokens": markov.rows(texts), "places": batch["example_ids"]}
     out = corrupt(batch, settings)
     masked = out["inputs"][:, 1:-1] == tiny.SPECIAL.mask
     weights = out["bound_weights"].max(1)
