@@ -205,7 +205,6 @@ TESTED_BY = {
     "studies.report.families": "studies/test_compare.py",
     "studies.report.intervals": "studies/test_answers.py",
     "suites.forward": "suites/test_token_scores.py",
-    "suites.labelled": "suites/test_pretrain.py",
     "system.arguments": "cli/test_cli.py",
     "training.pmap": "training/test_runs.py",
     "views.document": "views/test_attention.py",

@@ -6,7 +6,8 @@ from tests.predictors import drawing
 
 
 def test_generate_hybrid_answers_in_order():
-    masked, causal = drawing.make_model(), drawing.make_model(**drawing.CAUSAL)
+    small = {"model__layers": 1}
+    masked, causal = drawing.make_model(**small), drawing.make_model(**small, **drawing.CAUSAL)
     texts = ["the cat", "the [MASK] sees", "[MASK] cat .", "abc"]
     hybrid = dataclasses.replace(masked, from_left=causal)
     found = drawing.generate(hybrid, texts, max_tokens=4)

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax import suites
 from bert_jax.api import Model, score
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from tests import tasks
+from bert_jax.suites import labelled
 from tests.net import inputs
 from tests.net.rows import MODELS
 from tests.suites.asking import ask
@@ -53,16 +54,12 @@ def predict_shares(run: runs.TrainedModel, root: Path, split: str) -> np.ndarray
 def trained(root) -> runs.TrainedModel:
     """A model that says "positive" of about half of all sentences, and has SST-2 as its task."""
     run = runs.open_run(str(MODELS / "classify"))
-    config = tasks.config(
-        *("classify", f"files:{root}/SST-2/{{split}}.tsv", root),
-        task__name="sst2",
-        task__text="sentence",
-        task__values="('0','1')",
-        task__columns="()",
-        objectives__classify__labels="('negative','positive')",
-        evals__more__split="train",
+    asked = suites.Options("sst2", source=f"files:{root}")
+    config = labelled.find_task(run, asked, "sst2")
+    more = dataclasses.replace(config.evals["validation"], split="train")
+    run = run.replace_sections(
+        task=config.task, objectives=config.objectives, evals=config.evals | {"more": more}
     )
-    run = run.replace_sections(task=config.task, evals=config.evals, objectives=config.objectives)
     shares = predict_shares(run, root, "train")
     head = jax.tree.map(np.asarray, run.params["classify"]["logits"])
     middle = np.median(np.log(shares / (1 - shares)))

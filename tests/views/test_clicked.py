@@ -11,12 +11,8 @@ from tests.browser import SIZES
 from tests.views.making import CAT, DOG, FOLDER, read_data, read_weights
 
 WORDS = ["the cat , a dog .", "the dog walked", "a big red cat ?"]
-LABELLED = [
-    {"text": text, "label": label}
-    for text, label in zip(
-        ["the cat", "a dog", "a mat", "the dog", "jumping"], "xyxxy", strict=True
-    )
-]
+TEXTS = ["the cat", "a dog", "a mat", "the dog", "jumping"]
+LABELLED = [{"text": text, "label": label} for text, label in zip(TEXTS, "xyxxy", strict=True)]
 pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
 
 
