@@ -105,7 +105,7 @@ def whole(base, tmp_path_factory) -> Path:
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("point", ["arrays:8", "step:1", "files:8", "evaluation:0"])
 @pytest.mark.slow
-def test_train_with_a_disk_that_fills_up(point, base, whole, mount, leftovers, monkeypatch, capsys):
+def test_train_with_a_disk_that_fills_up(point, base, whole, mount, monkeypatch, capsys):
     folder = mount("6m")
     arm(monkeypatch, point, folder)
     workdir = folder / "run"
