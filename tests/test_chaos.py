@@ -3,6 +3,7 @@ draws.
 """
 
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -73,6 +74,9 @@ def test_damage_at_random_is_told_or_changes_nothing(chaos, tmp_path, monkeypatc
         def __init__(self):
             golden = ROOT / "tests" / "golden" / "run_v1"
             self.path, self.scratch = shutil.copytree(golden, tmp_path / "world"), tmp_path
+            (audit,) = self.path.glob("cache/*/audit.json")
+            facts = json.loads(audit.read_text()) | {"warnings": []}  # of its text, at every start
+            audit.write_text(json.dumps(facts))
 
         def run(self, stage):
             monkeypatch.chdir(self.path)
