@@ -181,11 +181,3 @@ def test_run_is_trained_read_scored_and_shown(tmp_path):
     assert (steps[-1], values[-1]) == (4, last["eval/validation/mlm_loss"])
     assert "BERT tiny on" in run.report().html
     assert bert_jax.show(run.workdir).html == (run.workdir / "report.html").read_text()
-
-
-def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
-    tree = load_file(str(texts.config_file(tmp_path)))
-    assert bert_jax.run(tree, tmp_path / "run", dry_run=True) is None
-    assert bert_jax.default_config("wettig").masking.rate == 0.4
-    assert '"masking": {' in capsys.readouterr().out
-    assert not (tmp_path / "run").exists()

@@ -11,7 +11,6 @@ import ast
 import random
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 FOLDERS = (".", "docs", "bert_jax", "configs", "experiments/**", "tests/**")
@@ -22,23 +21,14 @@ ITEM = re.compile(r"^ *([-*]|\d+\.) ")
 SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*\"])) +(?=[A-Z`\"*\[(])")
 
 
-def walk_docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    """Yield (qualified name, docstring) of a module, class or function and of all inside it."""
+def list_docstrings() -> list[tuple[str, str]]:
+    """List (path:name, docstring) of everything in the package, sorted."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    docstring = ast.get_docstring(node) if isinstance(node, documented) else None
-    if docstring:
-        yield name, docstring
-    for child in ast.iter_child_nodes(node):
-        inner = getattr(child, "name", "") if isinstance(child, ast.stmt) else ""
-        yield from walk_docstrings(child, f"{name}.{inner}".strip("."))
-
-
-def list_docstrings(root: Path) -> list[tuple[str, str]]:
-    """List (path:qualified name, docstring) of everything in the package, sorted."""
     return sorted(
-        (f"{file}:{name}", docstring)
-        for file in root.rglob("*.py")
-        for name, docstring in walk_docstrings(ast.parse(file.read_text()), "")
+        (f"{file}:{getattr(node, 'name', '')}", docstring)
+        for file in Path("bert_jax").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node))
     )
 
 
@@ -68,7 +58,7 @@ if __name__ == "__main__":
     for flag, default in (("--seed", 103), ("--docstrings", 100), ("--sentences", 60)):
         parser.add_argument(flag, type=int, default=default)
     chosen = parser.parse_args()
-    drawn = random.Random(chosen.seed).sample(list_docstrings(Path("bert_jax")), chosen.docstrings)
+    drawn = random.Random(chosen.seed).sample(list_docstrings(), chosen.docstrings)
     drawn += random.Random(chosen.seed).sample(list_sentences(), chosen.sentences)
     for place, text in drawn:
         print(f"{place}\n{textwrap.indent(text, '    ')}\n")
