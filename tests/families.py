@@ -1,6 +1,5 @@
-"""Small random models of other families, made by a recipe: the golden script gives them to
-transformers, and the tests write them as folders. `golden/families` has what transformers makes of
-them.
+"""Small random models of other families, made by a recipe: the tests write them as folders, and
+`golden/families` has what transformers makes of them (experiments/parity/make_families.py).
 """
 
 import functools
@@ -16,68 +15,23 @@ from tests.variants import Tensors, save
 
 GOLDEN = Path(__file__).parent / "golden" / "families"
 SHARED = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-SIZES = {"vocab_size": 20, "intermediate_size": 12, "max_position_embeddings": 16}
-ROBERTA = SHARED | SIZES | {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
-DISTILBERT = {"vocab_size": 20, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}
-DISTILBERT |= {"max_position_embeddings": 16}
-MODERNBERT = SHARED | SIZES | {"num_hidden_layers": 4, "local_attention": 6, "pad_token_id": 19}
-MODERNBERT |= {
-    "rope_parameters": {
-        "full_attention": {"rope_type": "default", "rope_theta": 1600.0},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-    }
+HEADS = {  # name -> our head
+    "model": "",
+    "masked_lm": "mlm",
+    "causal_lm": "causal_lm",
+    "sequence_classification": "classify",
+    "regression": "regress",
+    "token_classification": "tag",
+    "question_answering": "span",
+    "multiple_choice": "choice",
+    "pretraining": "replaced",
 }
-ELECTRA = SHARED | SIZES | {"embedding_size": 6, "hidden_act": "relu"}
-NEOBERT = SHARED | {"vocab_size": 20, "intermediate_size": 14, "max_length": 16, "norm_eps": 1e-5}
-BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
-REGRESSION = {"num_labels": 1, "problem_type": "regression"}
-TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}
-HEADS: dict[str, tuple[str, dict[str, Any], str]] = {  # name -> end of the class, config, our head
-    "model": ("Model", {}, ""),
-    "masked_lm": ("ForMaskedLM", {}, "mlm"),
-    "causal_lm": ("ForCausalLM", {"is_decoder": True}, "causal_lm"),
-    "sequence_classification": ("ForSequenceClassification", TAGS, "classify"),
-    "regression": ("ForSequenceClassification", REGRESSION, "regress"),
-    "token_classification": ("ForTokenClassification", TAGS, "tag"),
-    "question_answering": ("ForQuestionAnswering", {}, "span"),
-    "multiple_choice": ("ForMultipleChoice", {}, "choice"),
-    "pretraining": ("ForPreTraining", {}, "replaced"),
-}
-FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {  # model_type -> classes, config, padding
-    "roberta": ("Roberta", ROBERTA, 1),
-    "roberta-prelayernorm": ("RobertaPreLayerNorm", ROBERTA, 1),
-    "distilbert": ("DistilBert", DISTILBERT, 1),
-    "modernbert": ("ModernBert", MODERNBERT, 19),
-    "electra": ("Electra", ELECTRA, 1),
-    "neobert": ("NeoBERT", NEOBERT, 1),
-}
-MORE = {  # of modernbert: what else its config.json may say
-    "regression": {"layer_types": ["full_attention"] * 4, **dict.fromkeys(BIASES, True)},
-    "sequence_classification": {"classifier_pooling": "mean"},
-    "multiple_choice": {"classifier_pooling": "mean", "classifier_activation": "silu"},
-    "token_classification": {"global_attn_every_n_layers": 2, "hidden_activation": "gelu_new"},
-    "question_answering": dict.fromkeys(BIASES, True),
-}
-ONLY = {  # heads -> the families that alone have them
-    "causal_lm": ("roberta", "roberta-prelayernorm", "electra"),
-    "pretraining": ("electra",),
-}
-OF_NEOBERT = ("model", "masked_lm", "sequence_classification", "regression")
-CASES = [
-    (family, head)
-    for family in FAMILIES
-    for head in (OF_NEOBERT if family == "neobert" else HEADS)
-    if family in ONLY.get(head, FAMILIES)
-]
+FAMILIES = [file.stem for file in sorted(GOLDEN.glob("*.json"))]
+CASES = [(f, head) for f in FAMILIES for head in json.loads((GOLDEN / f"{f}.json").read_text())]
 UNTIED = ("modernbert", "distilbert", "electra")
 LENGTHS = (12, 9, 4)  # of the examples of a batch, padded to the first
 CLS, SEP = 0, 2
-
-
-def config(family: str, head: str) -> dict[str, Any]:
-    """Return what the golden script gives to the config's class."""
-    more = MORE.get(head, {}) if family == "modernbert" else {}
-    return FAMILIES[family][1] | HEADS[head][1] | more
+PADDING = {"modernbert": 19}  # and 1 for the others
 
 
 def tensor(case: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -89,7 +43,7 @@ def tensor(case: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def batch(family: str, head: str) -> dict[str, np.ndarray]:
     """Return input_ids and attention_mask [B, L], or with choices [B, C, L], and types if any."""
-    random, padding = np.random.default_rng(len(head)), FAMILIES[family][2]
+    random, padding = np.random.default_rng(len(head)), PADDING.get(family, 1)
     choices = 2 if head == "multiple_choice" else 0
     ids = np.full((len(LENGTHS) * max(1, choices), LENGTHS[0]), padding)
     for row, length in zip(ids, LENGTHS * max(1, choices), strict=True):
@@ -155,7 +109,7 @@ def untied_folder(path: Path, family: str) -> tuple[Path, np.ndarray]:
 
 def vocabulary(path: Path, family: str) -> Path:
     """Write a vocab.txt of 20 pieces beside a model, with the special tokens at their ids."""
-    special = {CLS: "[CLS]", SEP: "[SEP]", FAMILIES[family][2]: "[PAD]", 3: "[UNK]", 4: "[MASK]"}
+    special = {CLS: "[CLS]", SEP: "[SEP]", PADDING.get(family, 1): "[PAD]", 3: "[UNK]", 4: "[MASK]"}
     pieces = [special.get(i, f"w{i}") for i in range(20)]
     (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     return path

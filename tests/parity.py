@@ -199,7 +199,7 @@ def compute_outputs(
 ) -> tuple[Any, dict]:
     """Gradients of the weighted sum of all outputs, and the outputs by transformers' names."""
     cfg = found.config.model
-    golden, ours = families.outputs(family, head), families.HEADS[head][2]
+    golden, ours = families.outputs(family, head), families.HEADS[head]
     mask = families.batch(family, head)["attention_mask"]
     net = network.Network(cfg, 20, ((ours, 3),) if ours else ())
     pool = "pooler" in found.params["encoder"]

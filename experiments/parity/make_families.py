@@ -25,7 +25,67 @@ import transformers
 from tests import families
 
 OUTPUTS = ("last_hidden_state", "pooler_output", "logits", "start_logits", "end_logits")
+SIZES = {"vocab_size": 20, "intermediate_size": 12, "max_position_embeddings": 16}
+ROBERTA = families.SHARED | SIZES | {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+DISTILBERT = {"vocab_size": 20, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}
+DISTILBERT |= {"max_position_embeddings": 16}
+MODERNBERT = (
+    families.SHARED | SIZES | {"num_hidden_layers": 4, "local_attention": 6, "pad_token_id": 19}
+)
+MODERNBERT |= {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1600.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    }
+}
+ELECTRA = families.SHARED | SIZES | {"embedding_size": 6, "hidden_act": "relu"}
+NEOBERT = families.SHARED | {
+    "vocab_size": 20,
+    "intermediate_size": 14,
+    "max_length": 16,
+    "norm_eps": 1e-5,
+}
+BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+REGRESSION = {"num_labels": 1, "problem_type": "regression"}
+TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> end of the class's name, config
+    "model": ("Model", {}),
+    "masked_lm": ("ForMaskedLM", {}),
+    "causal_lm": ("ForCausalLM", {"is_decoder": True}),
+    "sequence_classification": ("ForSequenceClassification", TAGS),
+    "regression": ("ForSequenceClassification", REGRESSION),
+    "token_classification": ("ForTokenClassification", TAGS),
+    "question_answering": ("ForQuestionAnswering", {}),
+    "multiple_choice": ("ForMultipleChoice", {}),
+    "pretraining": ("ForPreTraining", {}),
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # model_type -> classes, config
+    "roberta": ("Roberta", ROBERTA),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", ROBERTA),
+    "distilbert": ("DistilBert", DISTILBERT),
+    "modernbert": ("ModernBert", MODERNBERT),
+    "electra": ("Electra", ELECTRA),
+    "neobert": ("NeoBERT", NEOBERT),  # of which transformers has no class: make_neobert.py
+}
+MORE = {  # of modernbert: what else its config.json may say
+    "regression": {"layer_types": ["full_attention"] * 4, **dict.fromkeys(BIASES, True)},
+    "sequence_classification": {"classifier_pooling": "mean"},
+    "multiple_choice": {"classifier_pooling": "mean", "classifier_activation": "silu"},
+    "token_classification": {"global_attn_every_n_layers": 2, "hidden_activation": "gelu_new"},
+    "question_answering": dict.fromkeys(BIASES, True),
+}
+ONLY = {  # heads -> the families that alone have them
+    "causal_lm": ("roberta", "roberta-prelayernorm", "electra"),
+    "pretraining": ("electra",),
+}
 Arrays = dict[str, Any]
+
+
+def make_settings(family: str, head: str) -> dict[str, Any]:
+    """Make what the config's class is given."""
+    more = MORE.get(head, {}) if family == "modernbert" else {}
+    padding = {"pad_token_id": families.PADDING.get(family, 1)}
+    return padding | FAMILIES[family][1] | HEADS[head][1] | more
 
 
 def draw_weights(model: Any, case: str) -> None:
@@ -61,12 +121,10 @@ def write_golden(family: str, found: dict[str, tuple[dict, Arrays]]) -> None:
 
 def run(family: str, head: str) -> tuple[dict, Arrays]:
     """Return the config.json of one model, its outputs, and gradients of their weighted sum."""
-    prefix, _, padding = families.FAMILIES[family]
-    config = getattr(transformers, f"{prefix}Config")(
-        **{"pad_token_id": padding} | families.config(family, head)
-    )
+    prefix = FAMILIES[family][0]
+    config = getattr(transformers, f"{prefix}Config")(**make_settings(family, head))
     config._attn_implementation = "eager"
-    model = getattr(transformers, prefix + families.HEADS[head][0])(config).eval()
+    model = getattr(transformers, prefix + HEADS[head][0])(config).eval()
     draw_weights(model, f"{family} {head}")
     given = {name: torch.tensor(array) for name, array in families.batch(family, head).items()}
     returned = model(**given, output_hidden_states=head == "model")
@@ -82,8 +140,8 @@ def run(family: str, head: str) -> tuple[dict, Arrays]:
 
 def main() -> None:
     """Run the models of some families, or of all but NeoBERT, which transformers lacks."""
-    for family in sys.argv[1:] or [name for name in families.FAMILIES if name != "neobert"]:
-        heads = [head for name, head in families.CASES if name == family]
+    for family in sys.argv[1:] or [name for name in FAMILIES if name != "neobert"]:
+        heads = [head for head in HEADS if family in ONLY.get(head, FAMILIES)]
         write_golden(family, {head: run(family, head) for head in heads})
 
 

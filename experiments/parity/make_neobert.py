@@ -28,7 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 import transformers  # before `datasets` is stood in for
 
-from experiments.parity.make_families import draw_weights, find_gradients, write_golden
+from experiments.parity.make_families import (
+    draw_weights,
+    find_gradients,
+    make_settings,
+    write_golden,
+)
 from tests import families
 
 CLASSES = {  # head -> their class, and its name on the hub
@@ -77,9 +82,7 @@ def load(code: Path) -> Any:
 def run(code: Any, head: str) -> tuple[dict, dict[str, Any]]:
     """Return the config.json of one model, its outputs, and gradients of their weighted sum."""
     name, on_hub = CLASSES[head]
-    padding = families.FAMILIES["neobert"][2]
-    settings = families.config("neobert", head) | {"pad_token_id": padding}
-    config = code.NeoBERTConfig(**settings, flash_attention=False)
+    config = code.NeoBERTConfig(**make_settings("neobert", head), flash_attention=False)
     model = getattr(code, name)(config).eval()
     draw_weights(model, f"neobert {head}")
     given = families.batch("neobert", head)
