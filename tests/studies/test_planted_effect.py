@@ -4,25 +4,21 @@ import csv
 import html
 import re
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bert_jax.studies import tables
 from tests import texts
 
 RATES = ("0.005", "1e-07")  # the second one leaves the model as it was initialised
 VERDICT = "validation MLM loss: 0 significant gains, 1 significant loss."
 
 
-def read_losses(workdir: Path) -> dict[str, list[float]]:
-    """Read the held-out losses of a study by learning rate, in the order of seeds."""
-    with (workdir / "results.csv").open(newline="") as file:
-        rows = sorted(csv.DictReader(file), key=lambda row: int(row["seed"]))
-    losses: dict[str, list[float]] = {rate: [] for rate in RATES}
-    for row in rows:
-        losses[row["optim.learning_rate"]].append(float(row["validation/mlm_loss"]))
-    return losses
+def find_mean(rows: list[dict[str, str]], rate: str) -> float:
+    """Return the mean held-out loss of the cells with a learning rate."""
+    losses = [row["validation/mlm_loss"] for row in rows if row["optim.learning_rate"] == rate]
+    return statistics.mean(map(float, losses))
 
 
 @pytest.mark.slow
@@ -33,7 +29,8 @@ def test_useless_rate_is_found_significantly_worse(tmp_path):
     words += ["--axis", f"optim.learning_rate={','.join(RATES)}", "--config.steps=60"]
     code, answer, err = texts.run(*words, timeout=1200)
     assert code == 0, err
-    good, useless = map(statistics.mean, read_losses(workdir).values())
+    rows = tables.read_csv(workdir / "results.csv")
+    good, useless = (find_mean(rows, rate) for rate in RATES)
     gap = useless - good
     assert gap > 0.5
     with (workdir / "differences.csv").open(newline="") as file:
@@ -46,8 +43,8 @@ def test_useless_rate_is_found_significantly_worse(tmp_path):
         assert all(sentence in text for text in (answer, summary, page))
     for mean in (good, useless):
         assert f"{mean:.3f} ±" in page
-    tables = np.load(workdir / "examples.npz")
+    examples = np.load(workdir / "examples.npz")
     for ending in ("validation/examples", "validation/mlm_loss.count"):
-        arrays = [tables[name] for name in tables if name.endswith(ending)]
+        arrays = [examples[name] for name in examples if name.endswith(ending)]
         assert len(arrays) == 6
         assert all(np.array_equal(array, arrays[0]) for array in arrays)
