@@ -97,7 +97,9 @@ def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
 def test_warning_of_other_text_names_a_command(tmp_path):
     whole, other, *_ = make_all_states(tmp_path)
     page = comparison.build_comparison([run_record.read_run(folder) for folder in (whole, other)])
-    (cure,) = re.findall("bert-jax (evaluate .*?);", read_page(page))
+    text = read_page(page)
+    assert "all knobs have the same values" in text
+    (cure,) = re.findall("bert-jax (evaluate .*?);", text)
     words = cure.replace("RUN", str(whole)).split()
     assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing else is wrong"
 

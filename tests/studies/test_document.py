@@ -156,3 +156,5 @@ def test_cross_rate_marks_the_best_of_each_column(tmp_path):
     shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
     np.testing.assert_array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
+    (crossed,) = figures.draw_crossed(build("crossed", tmp_path / "crossed")).values()
+    assert crossed.marks == {(0, 1)}  # the highest accuracy

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,11 @@ def test_time_left_follows_what_was_measured(bench, capfd):
     now = progress.read_progress(bench.place)
     assert now.counts["waiting"] == 2
     assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
+    first, second = now.unfinished
+    epochs = replace(first, state=replace(first.state, steps=0))  # of data that nothing has read
+    trained = replace(first, state=replace(first.state, step=5))  # its evaluations are left
+    for left in ([epochs, second], [trained]):
+        assert replace(now, cells=[*now.cells[:2], *left]).estimate_seconds() is None
     capfd.readouterr()
     bench.run(dry_run=True)
     assert "about 10 s at the pace so far" in capfd.readouterr().out

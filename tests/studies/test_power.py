@@ -36,6 +36,10 @@ def test_spread_is_that_of_one_run(view, tmp_path):
     assert find_spread(view.place.csv, "validation/none") == 0
     assert find_spread(tmp_path / "none.csv") == 0
     head, *lines = view.place.csv.read_text().splitlines()
+    steps = tmp_path / "steps.csv"  # an axis that is named as a fixed column
+    steps.write_text("\n".join([head.replace("size", "axis.steps"), *lines]) + "\n")
+    over_sizes = power.find_spread(tables.read_csv(view.place.csv), LOSS, "size")
+    assert power.find_spread(tables.read_csv(steps), LOSS, "steps") == over_sizes
     few = tmp_path / "few.csv"  # of one size, with another rate of a single seed
     rest = [line for line in lines if "2 x 128" not in line]
     begun = [line.replace("80 %", "90 %") for line in rest if "80 %" in line][:1]
