@@ -18,8 +18,8 @@ from tests import outcomes, texts
 from tests.config.settings import set_and_resolve
 
 KINDS = 4  # words that may stand first in a pair, and as many that may stand second
-UNDROPPED = {"model__dropout": 0, "model__attention_dropout": 0}
 FOLLOWS = 0.8  # how often the second word follows from the first; else it is any of them
+UNDROPPED = {"model__dropout": 0, "model__attention_dropout": 0}
 
 
 def write_source(folder: Path) -> None:
@@ -116,16 +116,16 @@ def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, on
     # Nothing is left to chance, or the ledger would stop the run.
     sure = {"masking__replace": "(1,0,0)", "masking__rounding": "nearest"}
     config = texts.configure(base, steps=STEPS, batch_size=4, **often, **sure)
-    real, first, measured = Program.update, [], []
+    real, last, measured = Program.update, [], []
 
     def repeat(self: Program, state: Any, batch: Any, inputs: Any) -> tuple[Any, Any]:
-        if not first:
-            first[:] = real(self, state, batch, inputs)
+        if not last:
+            last[:] = real(self, state, batch, inputs)
         else:
-            first[0] = {**first[0], "step": first[0]["step"] + 1}
-        if int(first[0]["step"]) % 1_000 == 0:
+            last[0] = {**state, "step": state["step"] + 1}
+        if int(last[0]["step"]) % 1_000 == 0:
             measured.append(measure_process())
-        return first[0], first[1]
+        return last[0], last[1]
 
     monkeypatch.setattr(Program, "update", repeat)
     train.run(config, tmp_path / "run", command=[])
