@@ -1,6 +1,7 @@
 """Parameters a run starts from that no end-to-end test looks at."""
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 from bert_jax.config import knobs
+from bert_jax.data.engines import build_wordpiece
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.interop import initial, runs
 from bert_jax.objectives import diffusion
+from bert_jax.system import trees
 from tests import tiny
 from tests.families import EXPRESSED
 from tests.suites.masked import make_model
@@ -26,8 +30,40 @@ def run(monkeypatch) -> runs.TrainedModel:
     return opened
 
 
-def draw_fresh(config: knobs.Config, run: runs.TrainedModel) -> Any:
-    return jax.tree.map(jnp.asarray, tiny.init(config, seed=1, vocab=run.tokenizer.size))
+def start(config: knobs.Config, tokenizer: Tokenizer) -> tuple[Any, Any]:
+    """Return fresh parameters, and those that a run starts with."""
+    config = dataclasses.replace(config, init_from="run")
+    fresh = jax.tree.map(jnp.asarray, tiny.init(config, seed=1, vocab=tokenizer.size))
+    return fresh, initial.start_from(config, fresh, tiny.draw_from(fresh), tokenizer)
+
+
+BOTH = {"mlm": knobs.Objective(1.0), "sop": knobs.Objective(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "drawn"),
+    [
+        ({"objectives": BOTH, "init_fresh": "^(sop|encoder/pooler)/"}, "^(sop|encoder/pooler)/"),
+        ({"init_fresh_layers": 1}, "^encoder/(layer_1|final_norm)/"),
+    ],
+)
+def test_start_draws_only_what_is_named_fresh(run, changes, drawn):
+    trees_of = start(dataclasses.replace(run.config, **changes), run.tokenizer)
+    fresh, found, old = map(trees.flatten_tree, (*trees_of, run.params))
+    for name, value in found.items():
+        expected = fresh if re.search(drawn, name) else old
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_start_keeps_the_rows_of_shared_pieces(run):
+    vocab = run.tokenizer.vocab
+    other = [*vocab[:5], "zebra", *vocab[:4:-1]]  # one more, the rest backwards
+    config = dataclasses.replace(run.config, init_vocab="remap")
+    trees_of = start(config, Tokenizer(build_wordpiece(other)))
+    fresh, found, old = (tree["encoder"]["embeddings"]["token"] for tree in (*trees_of, run.params))
+    for row, piece in enumerate(other):
+        expected = fresh[row] if piece == "zebra" else old[vocab.index(piece)]
+        np.testing.assert_array_equal(found[row], expected, err_msg=piece)
 
 
 def test_head_over_labels_begins_as_a_like_mlm_head(run):
@@ -35,14 +71,12 @@ def test_head_over_labels_begins_as_a_like_mlm_head(run):
     config = dataclasses.replace(
         run.config,
         objectives={"classify": knobs.Objective(1.0, ("a", "b"))},
-        init_from="run",
         init_fresh="^classify/",
     )
-    fresh = draw_fresh(config, run)
-    found = initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)["classify"]
+    fresh, found = (tree["classify"] for tree in start(config, run.tokenizer))
     for part in ("dense", "norm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], run.params["mlm"][part])
-    np.testing.assert_array_equal(found["logits"]["kernel"], fresh["classify"]["logits"]["kernel"])
+    np.testing.assert_array_equal(found["logits"]["kernel"], fresh["logits"]["kernel"])
 
 
 def test_start_lets_diffusion_predict_mask_again(run, monkeypatch):
@@ -52,9 +86,7 @@ def test_start_lets_diffusion_predict_mask_again(run, monkeypatch):
     params = diffusion.forbid_mask_token(trained, run.params, mask)
     assert params["mlm"]["bias"][mask] < -1e8
     monkeypatch.setattr(runs, "open_run", lambda *_: dataclasses.replace(run, params=params))
-    fresh = draw_fresh(run.config, run)
-    config = dataclasses.replace(run.config, init_from="run")
-    found = initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)
+    _, found = start(run.config, run.tokenizer)
     expected = np.asarray(run.params["mlm"]["bias"]).copy()
     expected[mask] = 0
     np.testing.assert_array_equal(found["mlm"]["bias"], expected)
@@ -74,9 +106,7 @@ def test_start_lets_diffusion_predict_mask_again(run, monkeypatch):
 def test_knobs_that_no_shape_shows_are_warned_of(run, capsys, changes, shift, warned):
     model = dataclasses.replace(run.config.model, **changes)
     objectives = {"mlm": knobs.Objective(1.0, shift=shift)}
-    config = dataclasses.replace(run.config, model=model, objectives=objectives, init_from="run")
-    fresh = draw_fresh(config, run)
-    initial.start_from(config, fresh, tiny.draw_from(fresh), run.tokenizer)
+    start(dataclasses.replace(run.config, model=model, objectives=objectives), run.tokenizer)
     said = capsys.readouterr().err
     assert said.startswith(f"warning: run was trained with {warned}" if warned else "")
     assert bool(said) == bool(warned)
