@@ -6,17 +6,13 @@ from bert_jax.data import encoding, tokenizer
 
 
 def test_pad_rows_equals_hugging_face_on_pairs(copies):
-    found = tokenizer.load_tokenizer(
-        copies / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100
-    )
+    vocabulary = copies / "vocab" / "bert_base_uncased_vocab.txt"
+    found = tokenizer.load_tokenizer(vocabulary, max_word_length=100)
     file = copies / "golden_tokenization" / "bert_uncased_pairs.jsonl"
     pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
     assert len(pairs) == 90
-    first, second = (
-        found.encode_batch([row[key] for row in pairs], escape=False)
-        for key in ("text_a", "text_b")
-    )
-    for row, a, b in zip(pairs, first, second, strict=True):
+    for row in pairs:
+        a, b = found.encode_batch([row["text_a"], row["text_b"]], escape=False)
         length = row["max_length"]
         texts = [encoding.truncate_pair(a, b, length - 3)]
         batch = encoding.pad_rows(found.special, texts, length)

@@ -66,8 +66,6 @@ def test_load_examples_skips_bad_rows_of_qqp_only(tmp_path):
         load(path, "classify", ("0", "1"), name="qqp", **task)
 
 
-# --- every kind -----------------------------------------------------------------------------------
-
 CONTEXT = "Æsop 😀 ate figs. Æsop slept."
 FIGS = {"text": "figs", "answer_start": CONTEXT.index("figs")}
 SPAN = {"id": "id", "text": "question", "text_pair": "context", "label": "answers"}
@@ -130,8 +128,6 @@ def test_load_makes_an_example_of_a_row(tmp_path, kind, task, row, fields):
             load(path, kind, labels, split="validation", **task)
 
 
-# --- answers --------------------------------------------------------------------------------------
-
 NEAR = [  # as the file has it, and as the context has it
     *((" figs. ", 11, "figs.", 11), ("figs.\n", 11, "figs.", 11), ("ate  figs", 7, "ate figs", 7)),
     *(("figs", 10, "figs", 11), ("figs", 12, "figs", 11), ("slept.", 23, "slept.", 22)),
@@ -163,8 +159,6 @@ def test_load_span_counts_and_drops_misplaced_answers(tmp_path):
         load(path, "span", **SPAN)
     assert "answer_start" in caught.value.hint
 
-
-# --- what is refused ------------------------------------------------------------------------------
 
 OF_KIND = {  # kind: (file without JSON, labels, task)
     "classify": ("a.tsv", LABELS, {}),

@@ -22,7 +22,6 @@ from tests import EXAMPLES, corpora
 
 # Pieces of words: 8 and 9 go on with a word, 1 is [UNK].
 WORDS = [*((5,), (6,), (7, 8), (7, 9)), *((10, 9, 8), (11,), (12,), (1,))]
-CONTINUATION = np.isin(np.arange(20), (8, 9))
 Gram = tuple[tuple[int, ...], ...]
 
 
@@ -40,7 +39,7 @@ def make_corpus(folder: Path, seed: int) -> tuple[Prepared, list[Gram]]:
     ends = np.cumsum([len(part) for part in pieces])
     tokens = np.array([*itertools.chain(*pieces)], np.uint32)
     prepared = corpora.prepared(folder, [Split(tokens, ends, np.arange(1, len(ends) + 1))])
-    prepared.tokenizer.continuation = CONTINUATION
+    prepared.tokenizer.continuation = np.isin(np.arange(20), (8, 9))
     return prepared, documents
 
 

@@ -17,7 +17,6 @@ from tests import tiny
 from tests.masking import by_hand
 
 MASK_ONLY = (1.0, 0.0, 0.0)
-RATES = (0.02, 0.15, 0.3, 0.5, 0.8, 1.0)
 COMPILED = [  # settings that are not traced, two of each with all others
     {"overflow": "fair", "rounding": "unbiased", "count": "eligible", "random_from": "all"},
     {"overflow": "fair", "rounding": "nearest", "count": "all", "random_from": "regular"},
@@ -27,7 +26,7 @@ COMPILED = [  # settings that are not traced, two of each with all others
 SETTINGS = st.builds(
     lambda compiled, **more: Masking(unit="word", max_unit=6, **compiled, **more),
     st.sampled_from(COMPILED),
-    rate=st.sampled_from(RATES),
+    rate=st.sampled_from([0.02, 0.15, 0.3, 0.5, 0.8, 1.0]),
     replace=st.sampled_from([(0.8, 0.1, 0.1), MASK_ONLY, (0.0, 0.5, 0.5)]),
     prediction_rate=st.sampled_from([None, 0.02]),
 )
