@@ -37,6 +37,7 @@ def run(config: knobs.Config) -> None:
         "bert-jax train reads the task when it starts",
     )
     prepared = prepare.prepare_corpus(config, log=log_line)
+    audit.warn_of_problems(prepared.folder, config.pairs)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.load_collocations(prepared, config.masking)
     facts = jsons.read(prepared.folder / "audit.json", DataError, dict)

@@ -1,5 +1,6 @@
 """Audit a prepared corpus: count its parts, and warn of what would spoil training on it."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from bert_jax.data import hashing
 from bert_jax.data.corpus import SPLITS
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
+
+logger = logging.getLogger(__name__)
 
 # Shares above which `find_problems` warns:
 MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
@@ -79,10 +82,11 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
     return texts
 
 
-def read_warnings(file: Path, pairs: str) -> list[str]:
-    """Read the warnings of an audit that concern a config with this value of the knob `pairs`."""
-    texts = jsons.read(file, DataError, dict)["warnings"]
-    return [text for text in texts if pairs != "none" or NO_PAIRS not in text]
+def warn_of_problems(folder: Path, pairs: str) -> None:
+    """Log what spoils training on a prepared corpus, with this value of the knob `pairs`."""
+    for text in jsons.read(folder / "audit.json", DataError, dict)["warnings"]:
+        if pairs != "none" or NO_PAIRS not in text:
+            logger.warning(text)
 
 
 def format_audit(audit: dict[str, Any]) -> str:

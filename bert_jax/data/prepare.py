@@ -52,7 +52,7 @@ Log = Callable[[str], None]
 def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
     """Return the prepared corpus of a config; prepare it first if the cache lacks it.
 
-    A preparation that was interrupted continues. Every call logs the warnings of the audit.
+    A preparation that was interrupted continues.
     """
     cache = corpora.find_cache(config.corpus)
     try:
@@ -74,8 +74,6 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
             f"{error.filename or cache}: {error.strerror or error}",
             "may you read all of --config.corpus.path, and write in --config.corpus.cache?",
         ) from error
-    for text in audit.read_warnings(final / "audit.json", config.pairs):
-        log(f"warning: {text}")
     return corpora.open_corpus(final)
 
 
@@ -89,6 +87,8 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
     processes = settings.workers or machine.count_cores()
     work = _Work(final.with_suffix(".work"), processes, log)
+    for note in notes:  # of files that are skipped, before hours of work on the others
+        log(f"warning: {note}")
     log(
         f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
         f"{processes} workers"
@@ -122,7 +122,7 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
         "vocab_size": tokenizer.size,
         "unigram_entropy": audit.measure_entropy(np.load(work.result / "unigrams.npy")),
     }
-    facts["warnings"] = notes + audit.find_problems(facts)
+    facts["warnings"] = audit.find_problems(facts)
     for name, value in (("audit.json", facts), ("manifest.json", manifest)):
         disk.write(work.result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
     if corpora.fingerprint_corpus(config, final.parent) != fingerprint:

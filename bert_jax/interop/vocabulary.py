@@ -39,7 +39,7 @@ def assumed_size(config: knobs.Config) -> int:
 
 @functools.cache  # for studies of many cells: the fingerprint reads the whole text
 def _count_trained(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
-    config = knobs.Config(corpus=source, tokenizer=settings, pairs="none")  # no advice on pairs
+    config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
         return prepare.prepare_corpus(config, log=log_line).tokenizer.size
     cache = corpora.find_cache(source)

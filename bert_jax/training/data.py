@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import derive, knobs
+from bert_jax.data import audit, examples, features, pipeline, prepare, task_stream
 from bert_jax.data import corpus as corpora
-from bert_jax.data import examples, features, pipeline, prepare, task_stream
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError, need
@@ -123,6 +124,8 @@ def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
 
 def _gather_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare_corpus(config, log=log.log_line)
+    if jax.process_index() == 0:
+        audit.warn_of_problems(prepared.folder, config.pairs)
     source = pipeline.TextStream(prepared, "train", config)
     if config.packing > 1:
         examples_per_row, real, real_unpacked = source.measure_packing()

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import audit, prepare
+from bert_jax.data import audit
+from bert_jax.training import data
 from tests.data import small
 
 
@@ -29,17 +31,19 @@ def test_measure_entropy_is_that_of_the_shares():
 
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("pairs", ["nsp", "none"])
-def test_every_call_warns_of_problems(tmp_path, pairs):
+def test_every_start_warns_of_problems(tmp_path, pairs, capsys, monkeypatch):
     """Also of lone surrogates. Other warnings are in tests/net/transcripts/prepare.txt."""
     texts = [f"It is {n}.\nSo it goes.\nSo it goes." for n in range(9)]
     texts += [f"\ud800 {n}." for n in range(9)]
     rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     small.write(tmp_path / "in" / "a.jsonl", rows)
-    config = small.configure(tmp_path, sentences="auto")
+    config = dataclasses.replace(small.configure(tmp_path, sentences="auto"), pairs=pairs)
     for _ in range(2):
-        lines: list[str] = []
-        prepare.prepare_corpus(dataclasses.replace(config, pairs=pairs), lines.append)
-        warnings = "\n".join(line for line in lines if line.startswith("warning: "))
+        data.load_training_data(config)
+        warnings = capsys.readouterr().err
         assert warnings.count("sentences that came before") == 1
         assert warnings.count("9 lines with bytes that are no text") == 1
         assert warnings.count("have one sentence") == (pairs == "nsp")
+    monkeypatch.setattr(jax, "process_index", lambda: 1)  # one of several processes speaks
+    data.load_training_data(config)
+    assert not capsys.readouterr().err
