@@ -24,6 +24,7 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError, suggest
 from bert_jax.interop import runs
+from bert_jax.system import opening
 from bert_jax.system.arguments import Parser
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ def _read_path(path: str | os.PathLike, what: str) -> Path:
     """Convert a path; refuse an empty path, which would mean the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
-    return Path(path).expanduser()
+    return opening.expand_home(path)
 
 
 def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> None:

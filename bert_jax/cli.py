@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, first_line, suggest
-from bert_jax.system import disk, log
+from bert_jax.system import disk, log, opening
 from bert_jax.system.arguments import Parser
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
@@ -284,7 +284,7 @@ def read_path(text: str) -> Path:
 
     A shell leaves the ~ of --flag=~/path as it is.
     """
-    return Path(check_nonempty(text)).expanduser()
+    return opening.expand_home(check_nonempty(text))
 
 
 def add_config_flag(parser: ArgumentParser) -> None:

@@ -102,7 +102,7 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 def suggest_path(path: str | os.PathLike) -> str:
     """Write the hint for a path that does not exist: the most similar name there, or ""."""
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     names = os.listdir(given.parent) if given.parent.is_dir() else []
     close = difflib.get_close_matches(given.name, names, n=1, cutoff=0.6)
     return f"did you mean {str(given.parent / close[0])!r}?" if close else ""

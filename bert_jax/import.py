@@ -13,7 +13,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
-from bert_jax.system import jsons
+from bert_jax.system import jsons, opening
 
 EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
@@ -48,7 +48,7 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
 
-    given = Path(checkpoint).expanduser()
+    given = opening.expand_home(checkpoint)
     if (given / "checkpoints").is_dir() or runs.is_step(given):
         raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
     opened = runs.open_foreign(checkpoint, tokenizer, **allowed)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
-from bert_jax.system import disk
+from bert_jax.system import disk, opening
 
 EXAMPLE = "runs/demo runs/mine other.json --output=both.html"
 
@@ -24,7 +24,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    run([Path(folder).expanduser() for folder in call.args.runs], call.args.output)
+    run([opening.expand_home(folder) for folder in call.args.runs], call.args.output)
 
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_jax.errors import ConfigError
+from bert_jax.system import opening
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSIDE = PACKAGE / "_shipped"  # in a wheel
@@ -22,7 +23,7 @@ def find_config(path: str) -> Path:
 
     A folder of the same name is passed over.
     """
-    given = Path(path).expanduser()
+    given = opening.expand_home(path)
     if given.is_file():
         return given
     own = {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
@@ -40,7 +41,7 @@ def find_study(path: str) -> Path:
     The path is a folder or a file, or the name of one of the project's studies. A folder without a
     study.py, such as a workdir, is passed over.
     """
-    given = Path(path).expanduser()
+    given = opening.expand_home(path)
     file = given / "study.py" if given.suffix != ".py" else given
     if file.is_file():
         return file

@@ -157,7 +157,7 @@ def open_array(file: Path, length: int) -> np.ndarray:
 
 def find_cache(settings: knobs.Corpus) -> Path:
     """Return the folder of prepared corpora."""
-    folder = Path(settings.cache or machine.cache_folder()).expanduser()
+    folder = opening.expand_home(settings.cache or machine.cache_folder())
     opening.check_local(folder, "the folder of prepared corpora")
     return folder
 
@@ -212,7 +212,7 @@ def digest_text(settings: knobs.Corpus, cache: Path) -> str:
 
 def load_vocabulary(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """Load the vocabulary that `tokenizer.path` names."""
-    path = Path(settings.path).expanduser()
+    path = opening.expand_home(settings.path)
     return tokenizers.load_tokenizer(path, settings.kind, settings.max_word_length)
 
 

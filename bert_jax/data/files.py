@@ -42,7 +42,7 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
     Returns:
       A pair (name relative to the folder, path) for each file; notes of files that are left out.
     """
-    path = Path(settings.path).expanduser()
+    path = opening.expand_home(settings.path)
     knob = f"config.corpus.path = {settings.path!r}"
     if settings.path and os.path.lexists(path) and not path.is_dir():
         if _kind_of(path) is None:

@@ -25,7 +25,7 @@ from bert_jax.config.knobs import LINE, Task
 from bert_jax.data import tfds
 from bert_jax.data.files import PACKED, open_packed, parse_rows, read_parquet
 from bert_jax.errors import DataError, MissingError, suggest_path
-from bert_jax.system import jsons
+from bert_jax.system import jsons, opening
 
 ALSO = {"validation": ("dev", "valid", "val")}  # further names of a split in file names
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -73,7 +73,7 @@ def read_rows(task: Task, split: str) -> list[TableRow]:
     if scheme == "tfds":
         rows = list(_read_tfds(task, place, split))
     elif is_single:
-        rows = list(_read_file(Path(place).expanduser(), task))
+        rows = list(_read_file(opening.expand_home(place), task))
     else:
         rows = list(_read_file(_find_file(task, split), task))
     for number, row in enumerate(rows):
@@ -96,13 +96,13 @@ def check_files(task: Task, splits: Iterable[str]) -> None:
 
 
 def _is_single(place: str) -> bool:
-    path = Path(place).expanduser()
+    path = opening.expand_home(place)
     return os.path.lexists(path) and not path.is_dir()
 
 
 def _find_file(task: Task, split: str) -> Path:
     """Return the file of a split: the first of the possible paths that exists, packed or not."""
-    place = str(Path(task.source.partition(":")[2]).expanduser())
+    place = str(opening.expand_home(task.source.partition(":")[2]))
     names = _list_names(split)
     if "{split}" in place:
         paths = [place.replace("{split}", name) for name in names]

@@ -18,7 +18,7 @@ from bert_jax.interop import huggingface
 from bert_jax.interop.parameter_names import BELONG, PADDED
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import diffusion, hybrid
-from bert_jax.system import jsons
+from bert_jax.system import jsons, opening
 
 HUB = "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 SPOILED = "restore the folder from its backup: another vocabulary makes every prediction wrong"
@@ -77,7 +77,7 @@ def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
         metric.
       tokenizer: a folder or file with the vocabulary, for a model of another project without one.
     """
-    folder = Path(path).expanduser()
+    folder = opening.expand_home(path)
     step = None
     if is_step(folder):
         if not folder.exists():
@@ -116,7 +116,7 @@ def read_description(path: str) -> tuple[knobs.Config, Path]:
 
     The checkpoints of a bert-jax run are not opened for that.
     """
-    folder = Path(path).expanduser()
+    folder = opening.expand_home(path)
     if is_step(folder):
         folder = folder.parent.parent
     if not (folder / "checkpoints").is_dir():
@@ -137,14 +137,14 @@ def open_foreign(
 
     With `resize_vocab`, rows of the token table beyond the vocabulary are cut.
     """
-    folder = Path(path).expanduser()
+    folder = opening.expand_home(path)
     if not folder.exists() and not Path(f"{folder}.index").is_file():
         fetched = huggingface.fetch_model(path)
         if fetched is None:
             raise CheckpointError(f"no checkpoint at {path}", _suggest_model(path))
         folder = fetched
     model = huggingface.read_model(folder, allow_missing, allow_unused)
-    tokenizer_path = Path(tokenizer).expanduser() if tokenizer else model.tokenizer
+    tokenizer_path = opening.expand_home(tokenizer) if tokenizer else model.tokenizer
     if tokenizer_path is None:
         raise CheckpointError(
             f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH"

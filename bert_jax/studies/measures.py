@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
@@ -15,6 +14,7 @@ from bert_jax.data import files, rows, tasks
 from bert_jax.errors import ConfigError, DataError, UserError, need
 from bert_jax.reporting.metric_names import need_direction
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
+from bert_jax.system import opening
 
 READING = ("mlm", "causal_lm")  # objectives over words
 # Endings of the metrics that suite pretrain has of each objective, and its other metrics.
@@ -175,14 +175,14 @@ def check_sources(study: Study, cells: Sequence[Cell]) -> None:
         source = dict(evaluation.ask).get("source", "") if isinstance(evaluation, Suite) else ""
         path = source.removeprefix("files:")
         plain = path != source and not set("{*?[=") & set(path)  # no pattern, no files by split
-        if cells and plain and not Path(path).expanduser().exists():
+        if cells and plain and not opening.expand_home(path).exists():
             problem = f"evaluation {name!r}: source {source!r} does not exist"
             raise DataError(problem, "files:FILE, FOLDER or PATTERN")
 
 
 def _check_data(config: knobs.Config) -> None:
     path = config.tokenizer.path
-    if path and not Path(path).expanduser().exists():
+    if path and not opening.expand_home(path).exists():
         hint = "a vocab.txt, tokenizer.json or folder"
         raise ConfigError(f"config.tokenizer.path = {path!r} does not exist", hint)
     if config.task.source:

@@ -35,6 +35,7 @@ from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
 from bert_jax.suites.texts import read_objects
 from bert_jax.suites.token_scores import TokenScorer
+from bert_jax.system import opening
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def _find_folders(source: str) -> dict[str, Path]:
 
     `source` may also be the folder of a single task.
     """
-    root = Path(source.removeprefix("files:")).expanduser()
+    root = opening.expand_home(source.removeprefix("files:"))
     if not root.is_dir():
         raise DataError(f"no folder {root}", f"for example --source={EXAMPLE}")
     if found := {name: root for name, names in FOLDERS.items() if root.name in names}:

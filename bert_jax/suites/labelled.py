@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bert_jax.config import change_knobs, default, knobs, overrides, put, resolve, set_values
@@ -11,7 +10,7 @@ from bert_jax.data.examples import Example
 from bert_jax.errors import need
 from bert_jax.interop import runs
 from bert_jax.suites import Options
-from bert_jax.system import log
+from bert_jax.system import log, opening
 
 
 def find_task(
@@ -87,7 +86,7 @@ def take_whole_file(config: knobs.Config, split: str) -> knobs.Config:
     No row has to be kept for training, because nothing is trained on the file.
     """
     scheme, _, path = config.task.source.partition(":")
-    if scheme != "files" or not Path(path).expanduser().is_file():
+    if scheme != "files" or not opening.expand_home(path).is_file():
         return config
     task = dataclasses.replace(config.task, source=f"files:{split}={path}")
     return dataclasses.replace(config, task=task)

@@ -1,7 +1,6 @@
 """The suites of a fine-tuned checkpoint: its own task, a named task, or all tasks of GLUE."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import Detailed, Options, Result, labelled, need_head
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import place_params
-from bert_jax.system import log
+from bert_jax.system import log, opening
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
@@ -81,7 +80,7 @@ def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) 
     config, head = _arrange_head(config, run)
     splits = _choose_splits(config, options)
     if options.submission:  # before the evaluation, whose scores an error would lose
-        folder = Path(options.submission).expanduser()
+        folder = opening.expand_home(options.submission)
         labels = config.objectives[kind].labels
         for split in splits.values():
             submission.check_submission(config.task.name, split, labels, folder)

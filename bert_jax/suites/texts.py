@@ -32,6 +32,7 @@ from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
 from bert_jax.masking import quotas
 from bert_jax.suites import Options
+from bert_jax.system import opening
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def find_files(
     For a folder, these are its files with one of the endings, gzipped or not.
     """
     kind, _, pattern = source.partition(":")
-    if Path(source).expanduser().exists():
+    if opening.expand_home(source).exists():
         pattern = source
     elif kind != "files" or not pattern:
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from bert_jax.system import allocator, extras
+from bert_jax.system import allocator, extras, opening
 
 # Packages whose versions stand in the records of a run and of a study.
 RECORDED = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
@@ -33,7 +33,7 @@ def list_versions(packages: tuple[str, ...]) -> dict[str, str | None]:
 
 def cache_folder() -> Path:
     """Return the folder of prepared corpora, unless a config names another."""
-    return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
+    return opening.expand_home(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax")
 
 
 def describe_machine() -> dict[str, Any]:

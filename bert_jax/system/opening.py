@@ -11,6 +11,11 @@ HINT = "give the path of a file that you may read"
 STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib makes gs:/bucket
 
 
+def expand_home(path: str | os.PathLike) -> Path:
+    """Convert a path that may begin with ~; of a user who does not exist it stays as it is."""
+    return Path(os.path.expanduser(path))
+
+
 def check_file(path: Path | str, kind: type[UserError], hint: str = "") -> None:
     """Refuse a path that is not a file, before a library opens it by its name."""
     file = Path(path)

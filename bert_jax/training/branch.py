@@ -23,6 +23,7 @@ from bert_jax import config as configs
 from bert_jax.checkpoints import reading
 from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError, need
+from bert_jax.system import opening
 from bert_jax.training.resume import RANKING
 from bert_jax.training.step import State, compute_inputs
 
@@ -94,7 +95,7 @@ def check_trunk(config: knobs.Config) -> None:
     because its steps are counted when the text is prepared.
     """
     name, step = config.trunk
-    run = Path(name).expanduser()
+    run = opening.expand_home(name)
     reading.choose_together(run / "checkpoints", step)  # the arrays are sound too
     if config.epochs is None or config.task.source:
         _refuse_other_trunk(config, {}, run)

@@ -21,7 +21,7 @@ from bert_jax.errors import DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
 from bert_jax.masking import rates
-from bert_jax.system import jsons, machine, trees
+from bert_jax.system import jsons, machine, opening, trees
 from bert_jax.training import branch, optim, program, resume
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
@@ -106,7 +106,7 @@ class Run:
             self.saved = resume.check_same(record, self._meta, allowed, self.workdir)
             return state, restored_step
         if self.fork:
-            trunk = Path(self.trunk).expanduser()
+            trunk = opening.expand_home(self.trunk)
             state, self.saved = branch.start_branch(
                 self.config, self._fingerprints, trunk, compiled.describe_state()
             )

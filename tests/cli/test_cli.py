@@ -163,6 +163,7 @@ def test_paths_expand_the_home_folder(tmp_path, monkeypatch):
     (tmp_path / "mine.py").touch()
     (tmp_path / "model").symlink_to(ROOT / "tests/net/models/bert")
     assert cli.read_path("~/new") == tmp_path / "new"
+    assert cli.read_path("~no user/new") == Path("~no user/new")
     assert shipped.find_config("~/mine.py") == tmp_path / "mine.py"
     assert runs.read_description("~/model")[1] == tmp_path / "model"
 
