@@ -259,9 +259,9 @@ def read_text(path: str, text: str) -> Any:
     if knob.type is dict and path.endswith(f".{knob.name}"):
         return text or {}
     if knob.is_tuple and knob.type is str:
-        # a,b,c or (a,b,c); a label may have parentheses, too
-        pair = re.fullmatch(r"\(((?:[^()]|\([^()]*\))*)\)", text)
-        names = (pair.group(1) if pair else text).split(",")
+        # a,b,c or (a,b,c) or [a,b,c]; a label may have parentheses or brackets, too
+        pair = r"\((?:[^()]|\([^()]*\))*\)|\[(?:[^][]|\[[^][]*\])*\]"
+        names = (text[1:-1] if re.fullmatch(pair, text) else text).split(",")
         return tuple(name.strip(" '\"") for name in names if name.strip())
     if knob.type in (str, dict):
         return text

@@ -29,6 +29,8 @@ TEXTS = [
     ("task.columns", "(a (b),c)", ("a (b)", "c")),
     ("task.columns", "", ()),
     ("objectives.classify.labels", ":),:(", (":)", ":(")),
+    ("objectives.classify.labels", "[no, [UNK]]", ("no", "[UNK]")),
+    ("objectives.classify.labels", "[A],[B]", ("[A]", "[B]")),
     ("task.files", "", {}),
     ("task.files.train", "a.tsv", "a.tsv"),
     ("evals.mine.rate", "0.4", 0.4),
