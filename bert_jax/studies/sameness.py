@@ -60,7 +60,8 @@ def check_data(place: StudyFolder, found: Sequence[Result], coming: Sequence[Cel
                     raise ConfigError(
                         f"{place.cell(cell.id)} was trained on other data than {name_text(config)} "
                         "holds now",
-                        "put the files back, or study the changed data in another --workdir",
+                        "the files changed, or Python, tokenizers or sentencex was upgraded: undo "
+                        "that, or study the changed data in another --workdir",
                     )
             first, data = known.setdefault(key, (cell.id, [*fingerprints]))
             if data != [*fingerprints]:
@@ -85,7 +86,7 @@ def _has_changed(config: Config, data: str, vocabulary: str, *, trains: bool) ->
     """Tell whether the data of a config is on this machine and has changed since training.
 
     `data` and `vocabulary` are the fingerprints recorded when the run was trained. If a further run
-    `trains` on files of text, its fingerprint must be the same, with the versions of libraries.
+    `trains` on text, its fingerprint must be the same, with the versions of libraries.
     """
     settings = config.corpus
     with contextlib.suppress(DataError):
@@ -95,7 +96,7 @@ def _has_changed(config: Config, data: str, vocabulary: str, *, trains: bool) ->
         if config.task.source:
             local = config.task.source.startswith("files:")
             return local and examples.hash_training_data(config) != data
-        if settings.source == "files" and trains:
+        if trains:
             return corpora.fingerprint_corpus(config, corpora.find_cache(settings)) != data
         if settings.source == "files" and (kept := corpora.find_prepared(settings, data)):
             now = corpora.digest_text(settings, corpora.find_cache(settings))
