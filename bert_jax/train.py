@@ -53,17 +53,13 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     config = cli.read_config(call.args.config, call.overrides)
     allocator.retain_memory()  # memory that was freed is kept for the next arrays
-    allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
-    for key in allowed:
-        if not table.is_entry(key):  # such as objectives.nsp, which one of two configs may lack
-            table.find_knob(key)
     run(
         config,
         call.args.workdir,
         dry_run=call.args.dry_run,
         # On a terminal the resolved config is left out; "" because there is no flag --format.
         with_config=not cli.prints_for_people(""),
-        allow_change=allowed,
+        allow_change=tuple(key.removeprefix("config.") for key in call.args.allow_change),
         command=call.words,
     )
 
@@ -90,6 +86,9 @@ def run(
     # Here, so that --help and usage errors answer before jax is loaded.
     from bert_jax.training import processes
 
+    for key in allow_change:
+        if not table.is_entry(key):  # such as objectives.nsp, which one of two configs may lack
+            table.find_knob(key)
     validation.check_trainable(config)
     processes.start_processes(config.parallel)
     if dry_run:

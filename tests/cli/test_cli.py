@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from bert_jax import cli, study
-from bert_jax.config import shipped
+from bert_jax import cli, study, train
+from bert_jax.config import knobs, shipped
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
@@ -59,6 +59,13 @@ def test_train_gets_its_knobs_and_flags(monkeypatch):
     assert settings["dry_run"] is True
     assert settings["allow_change"] == ("steps", "objectives.nsp")
     assert settings["command"][: len(argv) + 1] == ["bert-jax", *argv]
+
+
+def test_train_refuses_to_allow_an_unknown_knob(tmp_path):
+    """A notebook calls it without the command line."""
+    with pytest.raises(ConfigError, match="config has no knob 'stpes'") as caught:
+        train.run(knobs.Config(), tmp_path, allow_change=("stpes",), command=[])
+    assert caught.value.hint.startswith("did you mean 'steps'?")
 
 
 @pytest.mark.parametrize(
