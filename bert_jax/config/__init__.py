@@ -174,14 +174,17 @@ def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any])
 def copy_with_source(tree: Any, source: str) -> ml_collections.ConfigDict:
     """Copy a config, and set `task.source` if it has labelled data and `source` is given.
 
-    Knobs that say where the splits are in its own source go if the new one names them.
+    Knobs of its own source that do nothing for the new one are reset: those that say where the
+    splits are if the new one names them, and those of files if the new one is of tfds.
     """
     tree = copy_tree(tree)
     if source and set(tree.get("objectives", ())) & set(LABELLED):
         put(tree, ["task", "source"], source)
-        if conditions.names_splits(source) or source.startswith("tfds:"):
-            for name in ("files", "validation_fraction"):
-                put(tree, ["task", name], table.find_knob(f"task.{name}").default)
+        idle = ["files", "validation_fraction"] if conditions.names_splits(source) else []
+        if source.startswith("tfds:"):
+            idle = ["files", "validation_fraction", "format", "columns"]
+        for name in idle:
+            put(tree, ["task", name], table.find_knob(f"task.{name}").default)
     return tree
 
 

@@ -116,11 +116,13 @@ def test_differences_name_every_changed_path():
 def test_source_with_splits_replaces_what_named_them():
     tree = recipes.finetuning("classify")
     tree.task.update(source="files:rows", validation_fraction=0.1)
+    tree.task.update(format="tsv", columns=("text", "label"))
     config.put(tree, ["task", "files"], {"train": "all.tsv"})
     config.resolve(config.copy_with_source(tree, "files:other"))
     for source in ("files:train=a.tsv,validation=b.tsv", "tfds:glue/sst2"):
         named = config.resolve(config.copy_with_source(tree, source))
         assert (named.task.validation_fraction, named.task.files) == (0.2, {})
+    assert (named.task.format, named.task.columns) == ("auto", ())
 
 
 def test_free_on_resume_knows_what_changes_no_run():
