@@ -1,5 +1,6 @@
 """What suites share: progress lines, standard errors, and scoring a hybrid model in both ways."""
 
+import contextlib
 import math
 import sys
 import time
@@ -68,4 +69,5 @@ class Progress:
             text += f", about {format_duration(seconds, rough=True)} left"
         start = "\r" if watched else ""
         end = "\x1b[K" if watched and done < total else "\n"
-        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # its reader may end earlier
+            print(f"{start}{text}", end=end, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,3 +39,5 @@ def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     Progress("pll: tokens")(1, 3)
     assert capsys.readouterr().err == "\rpll: tokens 1/3, about 0 s left\x1b[K"
+    monkeypatch.setattr(sys.stderr, "write", mock.Mock(side_effect=BrokenPipeError))
+    Progress("pll: tokens")(3, 3)
