@@ -11,7 +11,7 @@ from bert_jax.models.attention_mask import make_attention_mask
 BEGINNING = "Before my"
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Train a model on the poem, let it recite, and show the causal mask."""
     poem = (walk.DATA / "poem.txt").read_text()
     words = ["[CLS]", *poem.split()[:6]]
@@ -47,7 +47,6 @@ def main(folder: Path = walk.HERE) -> dict:
         title="four lines, learnt by heart",
     )
     walk.save(figure, folder, __file__)
-    return {"mask": mask, "told": recited, "stopped": answer["stopped"], "poem": poem}
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
     return normalised(x + down, layer["mlp_norm"]), weights
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Compute a layer by hand and by the model, and compare."""
     run = walk.trained("masked", folder)
     batch, (tokens,) = walk.batch_of(run, SENTENCE)
@@ -71,7 +71,6 @@ def main(folder: Path = walk.HERE) -> dict:
         walk.heat(panel, weights[head], tokens, tokens, numbers=".2f", vmax=1)
         panel.set_title(f"head {head + 1} of the first layer: row looks at column")
     walk.save(figure, folder, __file__)
-    return {"tokens": tokens, "weights": weights, "model": inside.attention[0, 0], "gaps": gaps}
 
 
 if __name__ == "__main__":

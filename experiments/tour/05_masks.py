@@ -44,7 +44,7 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
     )[:, :WORDS]
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Show the gradients under three masks, side by side."""
     both_ways, to_the_left = slopes(causal=False), slopes(causal=True)
     full = np.ones(WORDS, np.int32)
@@ -66,7 +66,6 @@ def main(folder: Path = walk.HERE) -> dict:
             panel.text(j, i, "0", ha="center", va="center", fontsize=8, color="#8a93a0")
         panel.set(title=titles[name], xlabel="by input", ylabel="gradient of output")
     walk.save(figure, folder, __file__)
-    return found
 
 
 if __name__ == "__main__":

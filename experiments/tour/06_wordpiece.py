@@ -24,7 +24,7 @@ def greedy(word: str, vocab: set[str]) -> list[str]:
     return pieces
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Cut two sentences by vocabularies of two sizes, and print what the model reads."""
     texts = [f"{sentence}." for sentence in walk.load(walk.DATA / "make.py").sentences()]
     texts += [line for line in (walk.DATA / "verses.txt").read_text().splitlines() if line]
@@ -62,7 +62,6 @@ def main(folder: Path = walk.HERE) -> dict:
     panel.set(xlim=(-2.2, length), ylim=(-3.6, 0.6))
     panel.axis("off")
     walk.save(figure, folder, __file__)
-    return {"pieces": found, "by_hand": greedy("playing", set(wordpiece.vocab)), "lines": lines}
 
 
 if __name__ == "__main__":

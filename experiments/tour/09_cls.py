@@ -17,7 +17,7 @@ SHOWN = [
 COLOURS = {"hardware": walk.BLUE, "software": walk.GREEN, "billing": walk.ORANGE}
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Compare [CLS] of thirty complaints before and after training, and show its attention."""
     run = walk.trained("complaints", folder)
     fresh = walk.untrained(run.config, run.tokenizer.size)
@@ -59,7 +59,6 @@ def main(folder: Path = walk.HERE) -> dict:
     panels[2].tick_params(axis="y", length=0)
     panels[2].set_title("attention of [CLS], last layer")
     walk.save(figure, folder, __file__)
-    return {"cosines": found}
 
 
 if __name__ == "__main__":

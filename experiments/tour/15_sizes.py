@@ -46,7 +46,7 @@ def count(size: str) -> dict[str, int]:
     return counts
 
 
-def main(folder: Path = walk.HERE) -> dict:
+def main(folder: Path = walk.HERE) -> None:
     """Print the parameters of both sizes, part by part."""
     found = {size: count(size) for size in ("base", "large")}
     print(f"{'':30}" + "".join(f"{size:>14}" for size in found))
@@ -68,7 +68,6 @@ def main(folder: Path = walk.HERE) -> dict:
     panel.set(xlabel="million parameters", xlim=(0, 375))
     panel.legend(ncols=3, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1))
     walk.save(figure, folder, __file__)
-    return {"parts": found, "totals": totals}
 
 
 if __name__ == "__main__":
