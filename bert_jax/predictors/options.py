@@ -5,7 +5,7 @@ import dataclasses
 from bert_jax.system.arguments import option
 
 WAYS = "a text too long for the model: refuse it, cut its end"
-POOLING = "mean of the tokens, or the vector of [CLS], of a causal model that of [SEP] "
+POOLING = "mean of the tokens, or cls: the vector of [CLS], or of [SEP] if the model is causal "
 POOLING += "(the model's own, else mean)"
 THRESHOLD = (
     "allow no answer, and give it if its score is higher by more than this (the model's own)"

@@ -191,7 +191,7 @@ class Runs:
     def run_evaluations(
         self, names: list[str], state: State, step: int, only_owed: bool = False
     ) -> list[str]:
-        """Evaluate each run that has not diverged; return those that a signal prevented.
+        """Evaluate each run that has not diverged; list the evaluations that a signal left out.
 
         With `only_owed`, a run makes only the evaluations that it owes. If patience ends the runs
         now, this update is their last, and the evaluations that were not due follow.

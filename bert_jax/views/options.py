@@ -6,7 +6,8 @@ from bert_jax.system.arguments import option
 
 LAYER = "layer shown first: input (rows of the token table), 0 (after their sum), 1 … or last "
 POOLING = "pooling shown first: tokens (the mean over the text's own), mean (with [CLS] and [SEP], "
-POOLING += "as predict embed has it) or cls (the model's own, else tokens)"
+POOLING += "as predict embed has it) or cls: [CLS], or [SEP] if the model is causal (the model's "
+POOLING += "own, else tokens)"
 POINTS = "a point is a text, or a word of one (texts)"
 METHOD = "projection to two dimensions (pca)"
 NEIGHBOURS = "nearest neighbours listed, at most 100 (5)"
