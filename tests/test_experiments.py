@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from bert_jax import cli
 from bert_jax.config import override, resolve
@@ -161,22 +160,11 @@ def test_study_without_its_text_is_refused_or_reported(tmp_path, monkeypatch, ca
     assert "0 groups to do" in out
 
 
-def pair_laws() -> np.ndarray:
-    """Return the t intervals [laws, 2] of each law's bound minus that of a constant 40 %."""
-    with (FOLDER / "masking_laws" / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    bounds = {(row["law"], row["seed"]): float(row["bound/nats_per_token"]) for row in rows}
-    laws = dict.fromkeys(row["law"] for row in rows if row["law"] != "40 %")
-    gaps = np.array([[bounds[law, seed] - bounds["40 %", seed] for seed in "012"] for law in laws])
-    half = stats.t.ppf(0.975, 2) * stats.sem(gaps, axis=1)
-    return gaps.mean(1)[:, None] + np.outer(half, (-1, 1))
-
-
 @pytest.mark.parametrize(
     "name",
     [
         *("corruption_split", "corruption_vs_prediction", "masking_rate", "masking_unit"),
-        *("masking_laws", "next_sentence", "precision", "schedule", "static_vs_dynamic"),
+        *("next_sentence", "precision", "schedule", "static_vs_dynamic"),
     ],
 )
 def test_intervals_of_a_readme_are_in_its_report(name):
@@ -188,8 +176,7 @@ def test_intervals_of_a_readme_are_in_its_report(name):
     with (FOLDER / name / "differences.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["low"]]
     ends = np.array([(row["low"], row["high"]) for row in rows], float)
-    pairs = pair_laws() if name == "masking_laws" else ends[:0]
-    known = np.concatenate([np.array(known, float), ends, 100 * ends, pairs])  # shares in per cent
+    known = np.concatenate([np.array(known, float), ends, 100 * ends])  # shares in per cent
     known = np.concatenate([known, -known[:, ::-1]])
     readme = (FOLDER / name / "README.md").read_text()
     quoted = re.findall(rf"[(,]\s?{number}\s+to\s+{number}\)", readme)

@@ -20,11 +20,6 @@ TPU = pytest.mark.skipif(
     sys.version_info < (3, 12) or importlib.util.find_spec("libtpu") is None,
     reason="the extra tpu is not installed, or Python is older than 3.12",
 )
-KEYS = {  # of the JSON, that people rely on
-    *("target", "devices", "fits", "peak_bytes", "memory_bytes", "argument_bytes", "temp_bytes"),
-    *("flops", "collectives", "largest_collective_rows", "attention", "dtype", "remat"),
-    *("roofline_ms", "hours", "cost", "largest_batch"),
-}
 # 9,000 updates of 2 MFLOP a device on eight devices of 1 GFLOP/s, 1 MB/s and 1 MB.
 CHIP = targets.Chip("made up", "cpu", memory_bytes=1_000_000, flops=1e9, network=1e6)
 PLAN = update.Plan(
@@ -74,9 +69,8 @@ def test_plan_estimates_the_largest_batch():
     assert not change_chip(memory_bytes=499_999).fits
 
 
-def test_report_has_the_keys_and_costs_every_device():
+def test_report_costs_every_device():
     report = plan.build_report(PLAN, price=2.5, mfu=0.5)
-    assert report.keys() >= KEYS
     assert json.loads(json.dumps(report)) == report
     assert (report["target"], report["devices"], report["fits"]) == ("eight", 8, True)
     assert report["cost"] == pytest.approx(report["hours"] * 8 * 2.5)
