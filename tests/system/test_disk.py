@@ -77,6 +77,11 @@ def test_write_output_reaches_the_reader_of_a_pipe(tmp_path):
         assert reader.communicate() == (b"text", None)
 
 
+def test_check_output_leaves_nothing_behind(tmp_path):
+    disk.check_output(tmp_path / "new" / "file")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 def test_write_that_fails_keeps_the_old_file(tmp_path):
     disk.write(tmp_path / "file", "old")
     with pytest.raises(TypeError), disk.replace_file(tmp_path / "file") as draft:
