@@ -1,7 +1,5 @@
 """Configs as users write them, and the values that follow; files and records of configs."""
 
-from pathlib import Path
-
 import pytest
 
 from bert_jax import config, recipes
@@ -9,8 +7,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Study, axis, expand, variants
 from tests.config.settings import CAUSAL, write
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+from tests.texts import ROOT
 
 
 def test_entries_are_added_deleted_and_replaced():
@@ -97,11 +94,11 @@ def test_knob_that_acts_in_no_cell_is_refused():
 
 def test_ablations_take_numbers_and_a_size():
     """Their values by default are frozen by tests/net, and so are refusals."""
-    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:masking_rate,0.25,mini"))
+    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:masking_rate,0.25,mini"))
     assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
-    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:views,0.15,0.45"))
+    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:views,0.15,0.45"))
     assert (found.batch_size % 3, found.masking.prediction_rate) == (0, 0.45)
-    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:replaced,large"))
+    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:replaced,large"))
     assert found.generator_share == 0.25
 
 

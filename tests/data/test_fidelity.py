@@ -111,9 +111,7 @@ def test_verdict_false_alarms_are_rare() -> None:
         ]
     shares = {level: np.mean(np.array(chances) < level) for level in (0.5, 0.1, 0.01)}
     # 28 pairs of 8 samples, 80 numbers that hang together: as if some 300 were independent
-    assert all(abs(share - level) < 5 * np.sqrt(level / 300) for level, share in shares.items()), (
-        shares
-    )
+    assert all(abs(share - level) < 5 * np.sqrt(level / 300) for level, share in shares.items())
     assert min(chances) > examples.FALSE_ALARM / len(samples[0])
 
 

@@ -39,9 +39,8 @@ def test_count_slots_is_the_most_of_all_divisions(settings, examples):
         if sum(sizes) <= 14:
             needed = [math.ceil(n * settings.rate - 1e-9) for n in sizes]
             overhang = 0 if settings.unit == "token" else 2
-            most.append(
-                sum(min(n, max(1, q) + overhang) for n, q in zip(sizes, needed, strict=True))
-            )
+            slots = [min(n, max(1, q) + overhang) for n, q in zip(sizes, needed, strict=True)]
+            most.append(sum(slots))
     assert quotas.count_slots(settings, 14, examples) == max(most)
 
 
