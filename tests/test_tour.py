@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data import pipeline, prepare
+from bert_jax.masking import draws
 from bert_jax.objectives import TABLE, network
 from bert_jax.training.step import compute_inputs
 from tests import texts
@@ -48,6 +49,37 @@ def quoted(name: str) -> str:
 
 
 # --- what the page claims -------------------------------------------------------------------------
+
+
+def check_embeddings(found: Any) -> None:
+    """Words that stand alike have vectors alike."""
+    for cosines in (found["counted"], found["learnt"]):
+        assert min(cosines[0, 1], cosines[2, 3]) > cosines[:2, 2:].max()
+
+
+def check_positions(found: Any) -> None:
+    """Without positions order does not matter; sinusoids know only distance; unused ones stay."""
+    assert found["changes"]["none"] < 1e-4
+    for apart in (1, 4, 16):
+        np.testing.assert_allclose(
+            np.diag(found["alike"], apart), found["alike"][0, apart], atol=1e-5
+        )
+    assert found["moved"][:10].min() > 5 * found["moved"][found["used"] :].max()
+
+
+def check_masking(found: Any) -> None:
+    """Masking by hand with the numbers of a run is the run's."""
+    import walk
+
+    batch, vocabulary, tokens = found["batch"], found["vocabulary"], found["tokens"]
+    drawn = jax.device_get(jax.jit(draws.draw_token_bits)(batch, np.uint32(0)))
+    scores, _, coins, others = (bits[:, 1 : len(tokens) + 1] for bits in drawn)  # uint32 [B, L]
+    size = len(vocabulary)
+    numbers = np.stack([scores / 2**32, (coins >> 8) / 2**24, (others % size + 0.5) / size], 1)
+    mask_by_hand = walk.load(TOUR / "07_masking.py").mask_by_hand
+    for row, three in zip(batch["inputs"], numbers, strict=True):
+        inputs = [vocabulary[i] for i in row[1 : len(tokens) + 1]]
+        assert mask_by_hand(tokens, vocabulary, three) == inputs
 
 
 def check_next_sentence(found: Any) -> None:
@@ -96,6 +128,9 @@ def check_diffusion(found: Any) -> None:
 
 
 CLAIMS = {  # of what the page quotes loosely, or does not quote
+    "02_embeddings": check_embeddings,
+    "03_positions": check_positions,
+    "07_masking": check_masking,
     "08_next_sentence": check_next_sentence,
     "11_question_answering": check_question_answering,
     "13_features": check_features,
