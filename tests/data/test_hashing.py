@@ -20,8 +20,8 @@ def test_permute_index_is_a_permutation(size):
     assert permute_index(np.array([one]), size, make_key(3))[0] == whole[one]
 
 
-def test_permute_index_places_look_random():
-    size = 1000
+@pytest.mark.parametrize("size", [20, 1000])
+def test_permute_index_places_look_random(size):
     seeds = 1000
     drawn = np.stack([permute_all(size, 3, seed) for seed in range(seeds)])  # [S, N]
 
@@ -36,3 +36,9 @@ def test_permute_index_places_look_random():
         centred = drawn - (size - 1) / 2
         products = (centred[:, lag:] * centred[:, :-lag]).mean(1) / ((size**2 - 1) / 12)
         assert abs(products.mean() + 1 / (size - 1)) < 5 * products.std() / math.sqrt(seeds)
+
+    # One index stays where it is, and an index moves by a third of the size.
+    fixed = (drawn == np.arange(size)).sum(1)
+    assert abs(fixed.mean() - 1) < 5 / math.sqrt(seeds)
+    moved = np.abs(drawn - np.arange(size)).mean(1)
+    assert abs(moved.mean() - (size**2 - 1) / (3 * size)) < 5 * moved.std() / math.sqrt(seeds)

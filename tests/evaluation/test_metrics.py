@@ -2,10 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.evaluation.metrics import Totals, as_lower, find_wilson_interval
+from bert_jax.evaluation.metrics import (
+    Totals,
+    as_lower,
+    find_wilson_interval,
+    unigram_log_probabilities,
+)
 
 
 def test_totals_divide_sums_once():
@@ -24,6 +30,11 @@ def test_wilson_is_the_interval_of_scipy(hits, total):
         (expected.low, expected.high), abs=1e-7
     )
     assert find_wilson_interval(0, 0) == (0, 1)
+
+
+def test_unigram_adds_one_to_every_token():
+    found = unigram_log_probabilities(np.array([0, 3, 6]))
+    np.testing.assert_allclose(np.exp(found), [1 / 12, 4 / 12, 7 / 12], rtol=1e-6)
 
 
 def test_as_lower_negates_where_higher_is_better():

@@ -39,7 +39,7 @@ CASES = [
     *(("einsum", form, True, "float32") for form in FORMS),
     *(("cudnn", form, False, "float32") for form in FORMS),
     *(("cudnn", form, True, "float32") for form in ("causal window", BOTH)),
-    *(("splash", form, True, "float32") for form in ("causal", "window")),  # takes no bias
+    *(("splash", form, True, "float32") for form in ("causal", "window", "causal window")),
     ("einsum", "alibi", True, "bfloat16"),
     ("cudnn", "window", True, "bfloat16"),
     ("splash", "causal window", True, "bfloat16"),

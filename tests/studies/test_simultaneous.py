@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from bert_jax.studies.report import simultaneous
+from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.simultaneous import Wanted
 
 # Two-sided 5 % points of Dunnett's distribution (Dunnett, 1964, table II), by degrees of freedom.
@@ -41,6 +42,14 @@ def spread_orders(points):
 def test_quantile_equals_the_published_table(freedom):
     found = [simultaneous.find_quantile(points, freedom) for points in range(1, 7)]
     assert found == pytest.approx(TABLE[freedom], abs=0.006)
+
+
+def test_summary_has_the_t_interval_of_scipy():
+    values = [0.3, 0.5, 0.1, 0.9]
+    found = summarize_values(values)
+    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (found.n, found.deviation) == (4, pytest.approx(np.std(values, ddof=1)))
+    assert (found.low, found.high) == pytest.approx(tuple(interval))
 
 
 @pytest.mark.parametrize(("freedom", "correlation"), [(2, 0.5), (10, 0.2)])

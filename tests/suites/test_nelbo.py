@@ -1,4 +1,4 @@
-"""Suite `nelbo`: bounds against enumeration and a closed form; the net has likelihoods."""
+"""Suite `nelbo`: bounds against enumeration and a closed form, and an exact likelihood."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,10 @@ import pytest
 
 from bert_jax.suites import texts
 from bert_jax.suites.token_scores import TokenScorer
-from tests.suites.asking import ask, score
+from tests.predictors.drawing import CAUSAL
+from tests.reference import log_softmax
+from tests.suites.asking import ask, load_passages, score
+from tests.suites.masked import make_model, read_logits
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -52,3 +55,15 @@ def test_nelbo_is_the_mean_over_all_masks(models, tmp_path, monkeypatch):
     ):
         error = np.std(bounds, ddof=1) / len(bounds) ** 0.5
         assert abs(np.mean(bounds) - sum(weighted)) < 3 * error
+
+
+def test_nelbo_of_a_causal_model_is_its_likelihood(models, source, caplog):
+    run = make_model(tuple(models["whole"].tokenizer.vocab[5:]), 96, pairs="none", **CAUSAL)
+    asked = {"source": source, "words": 12, "limit": 5}
+    found = ask(run, "nelbo", **asked, draws=3)
+    assert "--draws does nothing" in caplog.text
+    rows = [one.ids.tolist() for one in load_passages(run, **asked)]
+    begun = [[run.tokenizer.special.cls, *ids] for ids in rows]
+    chances = log_softmax(read_logits(run, begun, 96, "causal_lm"))
+    nats = -sum(row[range(len(ids)), ids].sum() for row, ids in zip(chances, rows, strict=True))
+    assert found["nats_per_token"] == pytest.approx(nats / sum(map(len, rows)), rel=1e-5)

@@ -315,6 +315,8 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
     for cell in two.read_cells():
         assert cell.config.parallel.distributed
         assert_close(two.cell(cell.id), one.cell(cell.id))
+        ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
+        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
         environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
         assert environment["machine"]["processes"] == 2
 

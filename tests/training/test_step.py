@@ -7,9 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import knobs
+from bert_jax.config import knobs, load_file, resolve
+from bert_jax.masking import rates
 from bert_jax.training.step import compute_inputs, draw_state, make_update
-from tests import tiny
+from tests import texts, tiny
+from tests.net.config_rows import ABLATIONS
 from tests.updates import advance, build_program, make_batches
 
 
@@ -107,3 +109,18 @@ def test_dropout_differs_by_step_and_by_device():
     update = make_update(config, tiny.SPECIAL, tiny.VOCAB, axis="data")  # as pmap calls it
     trace = jax.make_jaxpr(update, axis_env=[("data", 8)])
     assert "axis_index" in str(trace(state, batch, compute_inputs(config, 0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_builds_its_update(name):
+    """Shapes only: an update of a small model is traced, and nothing is computed."""
+    config = resolve(load_file(f"{texts.ROOT}/configs/ablations.py:{name},mini"))
+    batch = tiny.batch(8, config.sequence_length)
+    if rates.count_views(config.masking) > 1:
+        batch["views"] = batch["example_ids"]
+    state = jax.eval_shape(lambda seed: draw_state(config, tiny.VOCAB, seed), np.uint32(0))
+    update, inputs = make_update(config, tiny.SPECIAL, tiny.VOCAB), compute_inputs(config, 0)
+    after, metrics = jax.eval_shape(update, state, batch, inputs)
+    assert after == state
+    assert {f"{loss}_loss" for loss in inputs.weights} <= metrics.keys()

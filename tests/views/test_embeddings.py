@@ -171,3 +171,9 @@ def test_word_is_the_mean_of_its_pieces(golden):
     weights = [len(ids) for ids in points.pieces[:3]]
     mean = np.average(points.vectors[-1, 0, :3], axis=0, weights=weights)
     np.testing.assert_allclose(mean, whole.vectors[-1, 0, 0], atol=2e-6)
+
+
+def test_zeros_are_near_nothing_in_a_small_table():
+    ids, cosines = vectors.find_nearest(np.zeros((2, 3)), np.eye(3), 9, [[0], [1]])
+    assert (ids.shape, cosines.tolist()) == ((2, 2), [[0, 0], [0, 0]])
+    assert [sorted(row) for row in ids.tolist()] == [[1, 2], [0, 2]]
