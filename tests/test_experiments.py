@@ -19,6 +19,7 @@ from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.published import TABLES as PUBLISHED
 from bert_jax.studies.report import answers, build
+from bert_jax.studies.report.intervals import summarize_values
 from tests.marks import mark_slow
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -160,11 +161,21 @@ def test_study_without_its_text_is_refused_or_reported(tmp_path, monkeypatch, ca
     assert "0 groups to do" in out
 
 
+def pair_laws() -> np.ndarray:
+    """Return the t interval [laws, 2] of each law's bound minus that of a constant 40 %."""
+    with (FOLDER / "masking_laws" / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    bounds = {(row["law"], row["seed"]): float(row["bound/nats_per_token"]) for row in rows}
+    laws = {row["law"] for row in rows}
+    gaps = [[bounds[law, seed] - bounds["40 %", seed] for seed in "012"] for law in laws]
+    return np.array([summarize_values(gap)[-2:] for gap in gaps])
+
+
 @pytest.mark.parametrize(
     "name",
     [
         *("corruption_split", "corruption_vs_prediction", "masking_rate", "masking_unit"),
-        *("next_sentence", "precision", "schedule", "static_vs_dynamic"),
+        *("masking_laws", "next_sentence", "precision", "schedule", "static_vs_dynamic"),
     ],
 )
 def test_intervals_of_a_readme_are_in_its_report(name):
@@ -176,7 +187,8 @@ def test_intervals_of_a_readme_are_in_its_report(name):
     with (FOLDER / name / "differences.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["low"]]
     ends = np.array([(row["low"], row["high"]) for row in rows], float)
-    known = np.concatenate([np.array(known, float), ends, 100 * ends])  # shares in per cent
+    pairs = pair_laws() if name == "masking_laws" else ends[:0]
+    known = np.concatenate([np.array(known, float), ends, 100 * ends, pairs])  # shares in per cent
     known = np.concatenate([known, -known[:, ::-1]])
     readme = (FOLDER / name / "README.md").read_text()
     quoted = re.findall(rf"[(,]\s?{number}\s+to\s+{number}\)", readme)
