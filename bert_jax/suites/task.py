@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import examples, tasks
-from bert_jax.errors import ConfigError, HeadError, MissingError, need
+from bert_jax.errors import ConfigError, DataError, HeadError, MissingError, need
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
@@ -34,7 +34,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
 
 
 def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
-    """Score each task of GLUE whose classes the head has and whose files exist.
+    """Score each task of GLUE whose classes the head has and whose files can be read.
 
     The result is {task: metrics}.
     """
@@ -43,7 +43,7 @@ def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
     for name in GLUE:
         try:
             result[name] = _score_named(run, options, name)
-        except (HeadError, MissingError) as error:
+        except (HeadError, DataError) as error:
             left_out.append(f"{name}: {error}")
     if not result:
         raise ConfigError(
@@ -143,17 +143,20 @@ def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.C
     """Return a task's config with the model's encoder, and the head's parameters for the task.
 
     The classes of the head are put in the task's order, because F1 is computed for the second of
-    two classes.
+    two classes. Names that differ only in upper and lower case are the same class.
     """
     kind = labelled.find_kind(config)
     head, task = run.params[kind], config.task
     ours = run.config.objectives[kind].labels
     theirs = config.objectives[kind].labels or ours
+    places = {label.casefold(): place for place, label in enumerate(ours)}
+    wanted = [label.casefold() for label in theirs]
     if ours == theirs:
         pass
-    elif set(ours) == set(theirs):
-        order = np.array([ours.index(label) for label in theirs])
-        head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
+    elif len(ours) == len(theirs) and sorted(places) == sorted(wanted):
+        order = np.array([places[label] for label in wanted])
+        logits = jax.tree.map(lambda values: np.asarray(values)[..., order], head["logits"])
+        head = {**head, "logits": logits}
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
         log.log_line(
             f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"

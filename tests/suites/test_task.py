@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import shutil
 from pathlib import Path
 
 import jax
@@ -41,7 +42,8 @@ def read_rows(root: Path, split: str) -> list[tuple[str, int]]:
 
 
 def with_head(run: runs.TrainedModel, head: dict[str, np.ndarray]) -> runs.TrainedModel:
-    return dataclasses.replace(run, params={**run.params, "classify": {"logits": head}})
+    changed = {**run.params["classify"], "logits": head}
+    return dataclasses.replace(run, params={**run.params, "classify": changed})
 
 
 def predict_shares(run: runs.TrainedModel, root: Path, split: str) -> np.ndarray:
@@ -77,19 +79,48 @@ def test_task_scores_all_splits_or_one(root, trained):
     assert ask(trained.replace_sections(evals={}), "task")["examples"] == 16
 
 
-@pytest.mark.parametrize("names", [("positive", "negative"), ("LABEL_0", "LABEL_1")])
-def test_task_order_of_classes_changes_no_score(root, trained, names):
+def with_transform(run: runs.TrainedModel) -> runs.TrainedModel:
+    """Give the head a dense layer and a norm, as ModernBERT's heads have them."""
+    run = run.replace_sections(model=dataclasses.replace(run.config.model, pooler="transform"))
+    width = run.config.model.hidden
+    norm = {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
+    dense = {"kernel": np.eye(width, dtype=np.float32), "bias": norm["bias"]}
+    head = {**run.params["classify"], "dense": dense, "norm": norm}
+    return dataclasses.replace(run, params={**run.params, "classify": head})
+
+
+@pytest.mark.parametrize(
+    ("names", "change"),
+    [
+        (("POSITIVE", "negative"), None),
+        (("LABEL_0", "LABEL_1"), None),
+        (("positive", "negative"), with_transform),
+    ],
+)
+def test_task_order_of_classes_changes_no_score(root, trained, names, change):
     """Others' heads may have the classes the other way round, or no names for them."""
+    trained = change(trained) if change else trained
     head = trained.params["classify"]["logits"]
     often = head | {"bias": head["bias"] + np.array([0, 0.05], np.float32)}
     expected = ask(with_head(trained, often), "sst2", split="train", changes=F1)
     assert expected["f1"] != pytest.approx(expected["accuracy"])  # F1 differs by the class
-    turned = {k: v[..., ::-1] for k, v in often.items()} if names[0] == "positive" else often
+    turned = {k: v[..., ::-1] for k, v in often.items()} if names[1] == "negative" else often
     run = with_head(trained, turned).replace_sections(
         objectives={"classify": knobs.Objective(1.0, names)}
     )
     options = {"split": "train", "source": f"files:{root}", "changes": F1}
     assert ask(run, "sst2", **options) == pytest.approx(expected)
+
+
+def test_glue_leaves_out_a_task_with_a_bad_row(root, trained, tmp_path):
+    """The scores of the other tasks are not lost."""
+    folder = shutil.copytree(root / "SST-2", tmp_path / "SST-2").parent
+    (folder / "CoLA").mkdir()
+    (folder / "CoLA" / "dev.tsv").write_text("gj04\tmaybe\t\tThe cat sleeps.\n")
+    unnamed = {"classify": knobs.Objective(1.0, ("LABEL_0", "LABEL_1"))}
+    run = trained.replace_sections(objectives=unnamed)
+    source = f"files:{folder}"
+    assert ask(run, "glue", source=source) == {"sst2": ask(run, "sst2", source=source)}
 
 
 def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path):
