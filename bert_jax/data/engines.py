@@ -47,7 +47,8 @@ def build_byte_level(model: models.BPE, add_prefix_space: bool = False) -> token
 def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
     """Mark the special tokens of a tokenizer; switch off its padding, truncation and dropout.
 
-    So a text always has the same ids.
+    So a text always has the same ids. Unless the tokenizer puts two special tokens around a text,
+    it is made to put [CLS] before it and [SEP] after it, as a model reads it.
     """
     engine.no_padding()
     engine.no_truncation()
@@ -60,11 +61,13 @@ def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
         takes_blank = is_bpe and name == names[4]  # the mask, as RoBERTa has it
         token = AddedToken(name, lstrip=takes_blank, normalized=False, special=True)
         engine.add_special_tokens([token])
-    if isinstance(engine.post_processor, processors.ByteLevel | None):  # adds no special tokens
+    single, pair = map(engine.num_special_tokens_to_add, (False, True))
+    if single != 2:  # GPT-2's adds none, and Llama's only the first
+        says_nothing = isinstance(engine.post_processor, processors.ByteLevel | None)
         ids = engine.get_vocab(with_added_tokens=True)
         cls, sep = ((name, ids[name]) for name in names[2:4])
         engine.post_processor = processors.BertProcessing(sep, cls)
-        if names[2] in ROBERTA:  # two separators in a pair
+        if pair - single == 2 or (says_nothing and names[2] in ROBERTA):  # separators in a pair
             engine.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 

@@ -58,14 +58,12 @@ class Tokenizer:
         self,
         engine: tokenizers.Tokenizer,
         names: Sequence[str] = engines.SPECIALS,
-        inputs: Sequence[str] = (),
     ):
         """Wrap a tokenizer of the `tokenizers` library.
 
         Args:
           engine: the library's object, which is changed: its special tokens are marked as such.
           names: the special tokens in the order of `Special`.
-          inputs: the names of a model's inputs for transformers; () for the usual names.
         """
         engines.mark_specials(engine, names)
         state = json.loads(engine.to_str())
@@ -81,7 +79,6 @@ class Tokenizer:
         roles = TwoSeparators if pair - single == 2 else Special
         self.special = roles(*(ids[name] for name in names))
         self.mask = names[4]
-        self.inputs = inputs
         self.max_word_length: int | None = state["model"].get("max_input_chars_per_word")
         normalizer = engine.normalizer
         self.lowercase = normalizer is not None and normalizer.normalize_str("A") == "a"
@@ -167,13 +164,19 @@ class Tokenizer:
             text += self.decode(part)
         return text.lstrip()
 
-    def save(self, folder: Path, model_max_length: int | None = None) -> list[str]:
-        """Write files for `load_tokenizer` and transformers' AutoTokenizer; return their names."""
+    def save(
+        self, folder: Path, model_max_length: int | None = None, types: bool = True
+    ) -> list[str]:
+        """Write files for `load_tokenizer` and transformers' AutoTokenizer; return their names.
+
+        With `types`, transformers gives the model the segments of a pair, unless two separators
+        tell them apart.
+        """
         names = {f"{role}_token": self.vocab[i] for role, i in self.special._asdict().items()}
-        types = ["token_type_ids"] if self.special.separators == 1 else []
+        segments = ["token_type_ids"] if types and self.special.separators == 1 else []
         config: engines.State = {
             "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it stands
-            "model_input_names": self.inputs or ["input_ids", *types, "attention_mask"],
+            "model_input_names": ["input_ids", *segments, "attention_mask"],
             "clean_up_tokenization_spaces": self.kind == "wordpiece",
         }
         if model_max_length is not None:
@@ -254,8 +257,7 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
             # 100 and 200 are those of presets, which say nothing of other kinds.
             message = f"max_word_length = {max_word_length} does nothing to {path}: {found}"
             raise ConfigError(message, "set --config.tokenizer.max_word_length=None")
-        inputs = () if found == "wordpiece" else stated.get("model_input_names") or ()
-        tokenizer = Tokenizer(engine, _name_specials(file, engine, stated), inputs)
+        tokenizer = Tokenizer(engine, _name_specials(file, engine, stated))
         tokenizer.encode_batch(["\u2603"])  # fails now if an unknown word cannot be encoded
         return tokenizer
     except UserError:

@@ -88,11 +88,7 @@ def write_folder(
     length = min(run.config.sequence_length, run.config.model.longest)
     jsons.write(folder / "config.json", config)
     tensor_files.write_tensors(folder / tensor_files.SINGLE, values)
-    run.tokenizer.save(folder, model_max_length=length)
-    if run.config.model.type_vocab < 2:  # transformers' tokenizer then returns no token_type_ids
-        file = folder / "tokenizer_config.json"
-        inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-        jsons.write(file, jsons.read(file, CheckpointError, dict) | inputs)
+    run.tokenizer.save(folder, length, types=run.config.model.type_vocab >= 2)
     sentence.write_settings(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
     text = card.write_card(run, family, parameters, architecture, pipeline, licence, repository)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encode, encoding, engines, tokenizer
@@ -101,7 +101,7 @@ def test_save_and_load_give_the_same_tokenizer(tmp_path, kind):
     stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert stated["model_max_length"] == 128
     assert stated["mask_token"] == found.mask
-    assert ("token_type_ids" in stated["model_input_names"]) == (kind not in KINDS)
+    assert ("token_type_ids" in stated["model_input_names"]) == (kind != "roberta")
     (tmp_path / "tokenizer.json").unlink()
     if kind != "modernbert":  # whose other added tokens only tokenizer.json names
         assert tokenizer.load_tokenizer(tmp_path).encode_batch(texts) == found.encode_batch(texts)
@@ -134,15 +134,20 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     engine = tokenizers.Tokenizer(models.Unigram(scores, unk_id=1))
     engine.normalizer = normalizers.Lowercase()
     engine.pre_tokenizer = pre_tokenizers.Metaspace()
+    engine.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 2)]
+    )
     engine.save(str(tmp_path / "tokenizer.json"))
     found = tokenizer.load_tokenizer(tmp_path)
     assert (found.kind, found.lowercase, found.special) == ("unigram", True, (0, 1, 2, 3, 4))
-    assert pieces(found, "The an") == ["▁the", "▁a", "n"] == engine.encode("The an").tokens
+    assert pieces(found, "The an") == ["▁the", "▁a", "n"] == engine.encode("The an").tokens[1:]
     assert found.continuation.tolist() == [False] * 7 + [True, False, True]
     words = encode.Words(found).encode([" the an", " an"], np.ones(2, bool))
     assert words[0].tolist() == [i for ids in found.encode_batch(["the an", "an"]) for i in ids]
     found.save(tmp_path / "saved")
     assert tokenizer.load_tokenizer(tmp_path / "saved").hash == found.hash
+    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+    assert saved.encode("the").tokens == ["<s>", "▁the", "</s>"]  # as the model reads a text
     state = json.loads(engine.to_str()) | {"pre_tokenizer": {"type": "FixedLength", "length": 0}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
     with pytest.raises(DataError, match="library refuses it: chunk size"):  # a panic of its Rust
