@@ -85,6 +85,9 @@ def write_folder(
     modules = family.name_modules(run.config.objectives, run.config.model.word_head)
     params = flatten_dict(run.params, sep="/")
     values = parameter_names.to_theirs(params, modules, run.tokenizer.size)
+    _, bias = parameter_names.find_theirs(family.names, "mlm/bias")
+    if run.config.model.word_head == "untied" and family.second_bias and bias in values:
+        values[family.second_bias] = values[bias]  # which transformers 5 reads, and 4 the first
     length = min(run.config.sequence_length, run.config.model.longest)
     jsons.write(folder / "config.json", config)
     tensor_files.write_tensors(folder / tensor_files.SINGLE, values)

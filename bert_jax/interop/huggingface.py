@@ -98,7 +98,7 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
     file, stated = config_json.find_config(folder)
     try:
         family = families.find_family(stated, tensors.shapes)
-        names = _name_tensors(tensors, family, path)
+        names = _name_tensors(tensors, family, stated, path)
         shapes = {today: tensors.shapes[stored] for today, stored in names.items()}
         if file.name == config_json.GOOGLES and family.mark_head("classify") in shapes:
             # Only run_classifier.py of google's scripts has a tensor of this name.
@@ -149,9 +149,13 @@ def _open_tensors(path: Path) -> tensor_files.Tensors:
 
 
 def _name_tensors(
-    tensors: tensor_files.Tensors, family: families.Family, path: Path
+    tensors: tensor_files.Tensors, family: families.Family, stated: Mapping[str, Any], path: Path
 ) -> dict[str, str]:
-    """Return {name that the family gives a tensor now: the tensor's name in the file}."""
+    """Return {name that the family gives a tensor now: the tensor's name in the file}.
+
+    If config.json ties nothing, transformers 5 reads the second bias of the output, and not the
+    first.
+    """
     found: dict[str, str] = {}
     today = parameter_names.rename_today(tensors.shapes, family.prefix, family.names)
     for stored, name in today.items():
@@ -160,7 +164,8 @@ def _name_tensors(
             raise CheckpointError(problem, "keep one of them")
         found[name] = stored
     _, bias = find_theirs(family.names, "mlm/bias")
-    if family.second_bias in found and bias not in found:
+    is_tied = stated.get("tie_word_embeddings") is not False
+    if family.second_bias in found and not (is_tied and bias in found):
         found[bias] = found.pop(family.second_bias)
     return found
 

@@ -79,13 +79,18 @@ def test_model_out_and_in_again_is_the_same_bytes(family, head, tmp_path):
     assert (inputs is None or "token_type_ids" in inputs) == (family in ("bert", "electra"))
 
 
-@pytest.mark.parametrize("family", families.UNTIED)
+@pytest.mark.parametrize("family", ["bert", *families.UNTIED])
 def test_untied_output_goes_out_and_in_again(family, tmp_path):
     folder, matrix = families.untied_folder(tmp_path / "m", family)
     run = runs.open_run(str(folder))
     again = runs.open_run(str(write_export(run, tmp_path / "out")))
     assert again.config.model == run.config.model
     assert run.config.model.word_head == "untied"
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    if second := table.TABLE[family].second_bias:
+        np.testing.assert_array_equal(
+            written[second], load_file(folder / "model.safetensors")[second]
+        )
     jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
     cut = runs._cut_vocabulary(run.params, 24, 18)["mlm"]
     np.testing.assert_array_equal(cut["table"], np.pad(matrix[:18], [(0, 6), (0, 0)]))

@@ -76,6 +76,7 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     return knobs.Model(
         **values,
         head_activation=values["activation"],
+        word_head=base.read_word_head(stated, heads),
         causal=stated.get("is_decoder") is True,
         init="normal",
     )

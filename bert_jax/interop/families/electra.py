@@ -40,7 +40,6 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
         embedding=None if width == model.hidden else width,
         head_activation="gelu",
         pooler="gelu",
-        word_head=base.read_word_head(stated, heads),
     )
 
 
