@@ -28,6 +28,7 @@ STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
     *(*tokenizers.NAMES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json"),
+    "added_tokens.json",
     *("modules.json", "*_Pooling/config.json", *sentence.FILES),
 )
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
@@ -179,7 +180,7 @@ def _read_vocabulary_size(
     count = shapes.get(table, (0,))[0]
     if size != count:
         raise ConfigError(f"vocab_size = {size}, and {table} has {count} rows", BELONG)
-    return size
+    return count
 
 
 def _shape_parameters(

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,14 @@ class TrainedModel:
     def longest(self) -> int:
         """The most tokens of a row.
 
-        Learned positions beyond the training length are untrained, so they are not used.
+        A model of another project states them. Of a run of ours, learned positions beyond the
+        training length are untrained, so they are not used, and other positions have no limit but
+        that of the model.
         """
-        learned = self.config.model.position == "learned"
-        trained = self.config.sequence_length if learned else sys.maxsize
-        return min(trained, self.sentence.get("length") or sys.maxsize)
+        model = self.config.model
+        limited = model.position == "learned" or "foreign" in self.meta
+        most = self.config.sequence_length if limited else model.longest
+        return min(most, self.sentence.get("length") or most)
 
 
 def is_step(folder: Path) -> bool:
@@ -194,6 +196,14 @@ def _check_tokenizer(
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer {path} was exported with", SPOILED
+        )
+    folder = tokenizer_path if tokenizer_path.is_dir() else tokenizer_path.parent
+    added = folder / "added_tokens.json"
+    is_whole = (folder / "tokenizer.json").exists() or not added.exists()
+    if vocabulary.size < model.vocab_size and not is_whole:
+        raise CheckpointError(
+            f"{added} is not read",
+            "`AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` writes tokenizer.json",
         )
     first = model.config.model.first_position
     if first and vocabulary.special.pad != first - 1:

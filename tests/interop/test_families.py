@@ -67,6 +67,7 @@ def test_model_out_and_in_again_is_the_same_bytes(family, head, tmp_path):
     )
     again = runs.open_run(str(out))
     assert again.config.model == run.config.model
+    assert again.longest == run.longest == run.config.sequence_length
     write_export(again, tmp_path / "twice")
     names = {file.relative_to(out) for file in out.rglob("*.*")} - {Path("README.md")}
     assert {Path("1_Pooling/config.json"), Path("tokenizer.json")} < names

@@ -56,7 +56,9 @@ def test_bare_encoder_and_file_alone_are_read(tmp_path, plain):
         for name, value in variants.golden("pretraining").items()
         if name.startswith("bert.")
     }
-    folder = variants.folder(tmp_path / "m", tensors=bare, architectures=["BertModel"])
+    folder = variants.folder(
+        tmp_path / "m", tensors=bare, architectures=["BertModel"], vocab_size=47.0
+    )
     whole = {name: value for name, value in plain.items() if name.startswith("encoder/")}
     check_same(read_parameters(folder), whole)
     (folder / "vocab.txt").rename(tmp_path / "elsewhere.txt")
@@ -82,6 +84,10 @@ def test_import_names_what_it_would_leave_aside(tmp_path, plain):
         assert said in error
         assert len(error) < 600
         words.append(flag)
+    added = folder / "added_tokens.json"
+    added.write_text('{"new": 47}')
+    assert "added_tokens.json is not read" in refused(4, *words)
+    added.unlink()
     assert not output.exists()
     code, out, _ = run_command(words)
     assert (code, json.loads(out)["heads"]) == (0, ["mlm"])
