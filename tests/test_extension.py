@@ -16,7 +16,7 @@ class Addition(NamedTuple):
     row: str
     check: str
     code: tuple[str, str]  # a file, new or not, and the text at its end
-    named: tuple[str, str] = ("", "")  # what becomes what in config/data_knobs.py
+    named: tuple[tuple[str, str], ...] = ()  # what becomes what in config/data_knobs.py
 
 
 SUITE = """
@@ -40,6 +40,22 @@ def find_texts(batch):
 
 TABLE["mine"] = Mine("mine", partial(make_label_head, outputs=1, dropout=False), find_texts)
 '''
+SOURCE = """
+from bert_jax.data.sentences import Item, Text
+
+
+def identify(settings, cache):
+    return settings.path
+
+
+def list_items(settings, cache):
+    return [Item("mine", 1, (int(settings.path),))], []
+
+
+def read_texts(item, settings):
+    for number in range(*item.spec):
+        yield Text(f"The document with number {number} ends here.", "")
+"""
 UNIT = """
 
 def halves(rows: Rows) -> np.ndarray:
@@ -72,17 +88,30 @@ assert cli.execute(train + [f"--config.{knob}" for knob in knobs]) == 0
         ("objectives/__init__.py", OBJECTIVE),
     ),
     Addition(
+        "data/corpus.py SOURCES",
+        '"mine": importlib.import_module("bert_jax.data.mine"),',
+        """
+mine = {"corpus__source": "mine", "corpus__path": "100", "tokenizer__vocab_size": 60}
+splits = prepare.prepare_corpus(texts.configure(texts.config_file(Path.cwd()), **mine)).splits
+assert sum(len(split.document_ends) for split in splits.values()) == 100
+""",
+        ("data/mine.py", SOURCE),
+        (
+            ('"tfds", "hub"]', '"tfds", "hub", "mine"]'),
+            ('path: str = knob("", "corpus.source=', 'path: str = knob("", "corpus.source=mine|'),
+        ),
+    ),
+    Addition(
         "masking/units.py MARKERS",
         '"halves": lambda rows: halves(rows),',
         """
-from bert_jax.data import pipeline, prepare
 changes = {"masking__unit": "halves", "evals__validation__unit": "halves"}
 config = texts.configure(texts.config_file(Path.cwd()), **changes)
 source = pipeline.TextStream(prepare.prepare_corpus(config, log=print), "train", config)
 assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
 """,
         ("masking/units.py", UNIT),
-        ('"span", "pmi"]', '"span", "pmi", "halves"]'),
+        (('"span", "pmi"]', '"span", "pmi", "halves"]'),),
     ),
 )
 BEGIN = """
@@ -90,6 +119,7 @@ from pathlib import Path
 import numpy as np
 import bert_jax
 from bert_jax.config import default
+from bert_jax.data import pipeline, prepare
 from tests import texts
 assert Path(bert_jax.__file__).is_relative_to(Path.cwd())
 """
@@ -108,9 +138,10 @@ def test_adding_takes_one_file_or_one_row(tmp_path):
         end = next(i for i in range(begin, len(lines)) if lines[i].startswith("}"))
         lines.insert(end, f"    {added.row}")
         (package / file).write_text("\n".join(lines) + "\n")
-        knobs = declared.read_text()
-        assert added.named[0] in knobs
-        declared.write_text(knobs.replace(*added.named))
+        for old, new in added.named:
+            knobs = declared.read_text()
+            assert knobs.count(old) == 1, old
+            declared.write_text(knobs.replace(old, new))
         path, code = added.code
         with (package / path).open("a") as target:
             target.write(code)
