@@ -81,8 +81,7 @@ def make_update(
 
     def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
         # The scores that decide a mask follow from (seed, copy, example, position) alone: no device
-        # and no batch size changes a mask. The ledger has the metrics of what was really masked,
-        # which a Ledger (training/ledger.py) adds up over the run.
+        # and no batch size changes a mask. The ledger has sums of what was really masked.
         masked, ledger = corrupt(batch, inputs) if config.masked else (batch, {})
 
         # Count the targets of each objective, or of each part of an objective: hybrid has two
@@ -93,9 +92,8 @@ def make_update(
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
-            # No gradient of a frozen parameter is computed, or counted in the norm. Weight decay
-            # and earlier moments would still move the parameter, but `optim.build_optimizer` sets
-            # its direction to 0.
+            # No gradient of a frozen parameter is computed, or counted in the norm. Against weight
+            # decay and earlier moments, `optim.build_optimizer` sets its direction to 0.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
