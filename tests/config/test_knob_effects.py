@@ -20,18 +20,16 @@ OTHER |= {"model.layers": 2, "model.hidden": 48, "model.heads": 2, "model.mlp": 
 OTHER |= {"model.embedding": 24, "model.type_vocab": 5, "model.vocab_multiple": 7}
 OTHER |= {"model.window": 8, "optim.warmup_fraction": 0.5, "optim.accumulation": 2}
 OTHER |= {"optim.freeze": "^encoder/embeddings"}
-BETA, UNIFORM = {"masking.draw": "beta"}, {"masking.draw": "uniform"}
 ROTARY, WINDOW = {"model.position": "rotary"}, {"model.window": 8}
-RELATIVE = {"model.position": "relative"}
 WHERE: list[tuple[Settings, Settings]] = [  # values of knobs, and where these act
     ({"masking.prediction_rate": 0.1, "masking.rate": 0.3, "masking.count": "all"}, {}),
     ({"masking.phases": ((0.5, 0.3, "step"),), "masking.random_from": "regular"}, {}),
-    ({"masking.draw_low": 0.1, "masking.draw_high": 0.5}, UNIFORM),
-    ({"masking.draw_alpha": 2.0, "masking.draw_beta": 2.0}, BETA),
+    ({"masking.draw_low": 0.1, "masking.draw_high": 0.5}, {"masking.draw": "uniform"}),
+    ({"masking.draw_alpha": 2.0, "masking.draw_beta": 2.0}, {"masking.draw": "beta"}),
     ({"model.word_head": "matrix", "model.head_activation": "relu", "model.pooling": "mean"}, {}),
     ({"model.max_positions": 256, "model.pooler": "gelu", "model.pooler_bias": False}, {}),
     ({"model.first_position": 2}, {}),
-    ({"model.position_buckets": 16}, RELATIVE),
+    ({"model.position_buckets": 16}, {"model.position": "relative"}),
     ({"model.rotary_base": 1e3}, ROTARY),
     ({"model.rotary_base_near": 1e3}, ROTARY | WINDOW),
     ({"model.global_every": 2}, WINDOW),

@@ -13,7 +13,6 @@ from bert_jax.config import validation
 from bert_jax.errors import ConfigError
 from tests.config.settings import CLASSIFY, DIFFUSION, HYBRID, MASK_ONLY, REPLACED, task, write
 
-ALONE = {"pairs": "none"}
 GENERATOR = REPLACED | MASK_ONLY | {"objectives.replaced.generator": 0.25}
 VIEWS = {"masking.prediction_rate": 0.4}
 RULES = [  # settings, and what is said of them
@@ -47,7 +46,7 @@ RULES = [  # settings, and what is said of them
     (HYBRID | {"model.causal": True}, "decides by example"),
     (HYBRID | {"masking.prediction_rate": 0.3}, "once"),
     (HYBRID | {"model.attention": "splash"}, "its blocks are causal"),
-    (REPLACED | DIFFUSION | ALONE, "replaced beside objectives.diffusion"),
+    (REPLACED | DIFFUSION, "replaced beside objectives.diffusion"),
     (GENERATOR | {"masking.replace": (0.8, 0.1, 0.1)}, "fills in what is hidden"),
     (GENERATOR | {"masking.prediction_rate": 0.1}, "leaves some"),
     (GENERATOR | {"objectives.replaced.generator": 0.15}, "heads of a width"),
@@ -81,7 +80,10 @@ def test_views_of_tokens_go_with_any_preset():
     [
         ({"optim.weight_decay": 0.0, "optim.no_decay": "bias$"}, "optim.weight_decay=0.01"),
         ({"masking.phases": ((0.5, 0.1, "step"),), "masking.draw": "beta"}, "masking.draw=fixed"),
-        (DIFFUSION | ALONE | {"masking.replace": (0.8, 0.1, 0.1)}, "masking.replace=1,0,0"),
+        (
+            DIFFUSION | {"pairs": "none", "masking.replace": (0.8, 0.1, 0.1)},
+            "masking.replace=1,0,0",
+        ),
         (REPLACED | MASK_ONLY | {"evals": {}, "checkpoints.best": ""}, "masking.replace=0,1,0"),
     ],
 )

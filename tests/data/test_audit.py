@@ -18,8 +18,7 @@ from tests.data import small
 def test_count_repeated_counts_tokens(sentences):
     tokens = np.array([token for sentence in sentences for token in sentence], np.uint32)
     lengths = np.array([len(sentence) for sentence in sentences], np.int64)
-    places = enumerate(sentences)
-    again = sum(len(sentence) for number, sentence in places if sentence in sentences[:number])
+    again = sum(len(one) for place, one in enumerate(sentences) if one in sentences[:place])
     assert audit.count_repeated(tokens, lengths) == again
 
 

@@ -24,9 +24,8 @@ if x:
     def last():
         """Return the last of the thing."""
 '''
-FIRSTS = ["The module does", "A class that", "Call the method", "Return the long"]
-FIRSTS += ["This is the", "Return the inner", "Return the name", "Return the part"]
-FIRSTS += ["Return the last"]
+FIRSTS = ["The module does", "A class that", "Call the method", "Return the long", "This is the"]
+FIRSTS += ["Return the inner", "Return the name", "Return the part", "Return the last"]
 
 
 def test_read_texts_gives_a_document_a_module(tmp_path):

@@ -8,6 +8,7 @@ from bert_jax.config.knobs import Task
 from bert_jax.data.examples import Example, load_examples
 from bert_jax.data.rows import pick_column
 from bert_jax.data.tasks import TASKS
+from tests.marks import mark_slow
 
 GLUE = ("cola", "stsb", "mnli", "ax")  # a text, a number, pairs, no training split
 
@@ -37,7 +38,6 @@ def test_glue_is_read_from_tfds_without_tensorflow(tmp_path, name, monkeypatch):
     import tensorflow_datasets as tfds
 
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import of it fails
-
     row = TASKS[name]
     split = row.evals[0][1]
     with tfds.testing.mock_data(num_examples=40):
@@ -73,8 +73,7 @@ COUNTS = {  # of the READMEs beside the data: (task, source) -> rows of train, v
 }
 
 
-LARGE = ("sst2", "ud_ewt")
-ROWS = [pytest.param(*key, marks=[pytest.mark.slow] * (key[0] in LARGE)) for key in COUNTS]
+ROWS = mark_slow(COUNTS, [key for key in COUNTS if key[0] not in ("sst2", "ud_ewt")])
 
 
 @pytest.mark.parametrize(("name", "source"), ROWS)

@@ -1,6 +1,5 @@
 """The encoder against plain float64 statements, and what it must not depend on."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -16,14 +15,11 @@ from tests import reference, tiny
 from tests.net import variants
 
 
-def prepare(
-    seed: int = 0, rows: int = 6, features: int = 1, **overrides: object
-) -> tuple[Any, Any, Any]:
+def prepare(rows: int = 6, **overrides: object) -> tuple[Any, Any, Any]:
     """Config, masked batch, and parameters whose biases and scales are not 0 and 1."""
     config = tiny.config(**overrides)
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, features=features))
-    b, _ = tiny.mask(tiny.batch(rows, 24, seed), config.masking, slots=8)
-    noise = np.random.default_rng(seed)
+    b, _ = tiny.mask(tiny.batch(rows, 24), config.masking, slots=8)
+    noise = np.random.default_rng(0)
 
     def draw(path: Any, x: Any) -> np.ndarray:
         return noise.normal(path[-1].key == "scale", 0.15, x.shape).astype(np.float32)
@@ -84,7 +80,7 @@ def test_variant_equals_its_float64_statement(name):
 
 def test_features_are_the_last_layers_side_by_side():
     """With pre-norm each goes through the final norm; a head over labels reads all of them."""
-    config, b, params = prepare(rows=2, features=2, model__norm="pre")
+    config, b, params = prepare(rows=2, model__features=2, model__norm="pre")
     found = encode(config, params, b)
     np.testing.assert_array_equal(found.features[..., 32:], found.hidden)
     before = np.float64(look_inside(config.model, params, b).hidden[-2])

@@ -17,13 +17,9 @@ from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
 from tests.masking import by_hand
 from tests.reference import log_softmax
 
-MASK_ONLY = (1.0, 0.0, 0.0)
-LAWS = {
-    "uniform": Masking(draw="uniform", replace=MASK_ONLY),
-    "cosine_low": Masking(draw="cosine_low", replace=MASK_ONLY),
-    "cosine_high": Masking(draw="cosine_high", replace=MASK_ONLY),
-    "beta": Masking(draw="beta", draw_alpha=1.5, draw_beta=1.5, replace=MASK_ONLY),
-}
+NAMES = ("uniform", "cosine_low", "cosine_high", "beta")
+USUAL = Masking(draw_alpha=1.5, draw_beta=1.5, replace=(1.0, 0.0, 0.0))
+LAWS = {name: dataclasses.replace(USUAL, draw=name) for name in NAMES}
 
 
 # --- the weights of the bound ---------------------------------------------------------------------

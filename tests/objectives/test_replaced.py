@@ -24,20 +24,12 @@ def config(generator: float = 0.5, **overrides: object) -> knobs.Config:
     return tiny.config(**shape | overrides)
 
 
-@functools.cache
-def corrupter(generator: float):
-    """The compiled masking of an update."""
-    settings = config(generator)
-    rules = {"settings": settings.masking, "special": tiny.SPECIAL, "slots": LENGTH}
-    rules["vocab_size"] = tiny.VOCAB
-    corrupt = objectives.choose_corruption(objectives.configure(settings.objectives))
-    return jax.jit(lambda b, numbers: corrupt(b, numbers, **rules)[0])
-
-
 def corrupted(settings: knobs.Config, b):
-    generator = settings.objectives["replaced"].generator
-    numbers = tiny.traced(settings.masking, LENGTH, 0)
-    return jax.device_get(corrupter(generator)(b, numbers))
+    """Mask a batch as an update does."""
+    rules = {"settings": settings.masking, "special": tiny.SPECIAL, "vocab_size": tiny.VOCAB}
+    corrupt = objectives.choose_corruption(objectives.configure(settings.objectives))
+    masked = jax.jit(functools.partial(corrupt, slots=LENGTH, **rules))
+    return jax.device_get(masked(b, tiny.traced(settings.masking, LENGTH, 0))[0])
 
 
 # --- the generator's draws ------------------------------------------------------------------------

@@ -138,11 +138,10 @@ def open_source(config: knobs.Config):
     return prepared, pipeline.TextStream(prepared, "train", config)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}, {"masking__dupe_factor": 2}],
-    ids=str,
-)
+KINDS = [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}, {"masking__dupe_factor": 2}]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_steps_of_words_equal_a_count_of_batches(base, read, kind):
     """To a fiftieth of the text within an epoch, and at its end to the word."""
     wanted = [read // 3, read, 3 * read // 2, 2 * read]

@@ -47,19 +47,16 @@ def test_save_without_its_other_half_is_a_lost_peer(raised, count, code, tmp_pat
 
 @pytest.mark.fault(3)
 @pytest.mark.parametrize(
-    ("variables", "visible"),
-    [
-        ({"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, None),
-        ({"SLURM_STEP_TASKS_PER_NODE": "1"}, None),
-        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2)"}, [3]),
-        ({"SLURM_STEP_TASKS_PER_NODE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, [3]),
-    ],
+    ("tasks", "mpi", "visible"),
+    [("1(x2)", "", None), ("1", "", None), ("8(x2)", "", [3]), ("1", "8", [3])],
 )
-def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeypatch):
+def test_process_alone_on_its_node_takes_all_devices(tasks, mpi, visible, monkeypatch):
     """Left to itself, jax takes the device of the process's place on the node: one of eight."""
     slurm = {"JOB_ID": "7", "STEP_NODELIST": "a,b", "NTASKS": "16", "PROCID": "3", "LOCALID": "3"}
-    for name, text in {**{f"SLURM_{n}": t for n, t in slurm.items()}, **variables}.items():
-        monkeypatch.setenv(name, text)
+    for name, text in (slurm | {"STEP_TASKS_PER_NODE": tasks}).items():
+        monkeypatch.setenv(f"SLURM_{name}", text)
+    if mpi:
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", mpi)
     joined = mock.create_autospec(jax.distributed.initialize)  # which takes no unknown setting
     monkeypatch.setattr(jax.distributed, "initialize", joined)
     processes.start_processes(knobs.Parallel())
