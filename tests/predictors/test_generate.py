@@ -89,6 +89,23 @@ def test_generate_equals_transformers():
     assert {one["stopped"] for one in found} == {"end", "length"}
 
 
+def test_generate_stops_when_all_rows_end(monkeypatch):
+    rows = json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"]
+    ending = [row for row in rows if row["tokens"][-1] == "[SEP]"]
+    steps_taken: list[int] = []
+    choose = generate.choose_token
+
+    def count_steps(logits, keys, draw):
+        jax.debug.callback(lambda: steps_taken.append(1))
+        return choose(logits, keys, draw)
+
+    monkeypatch.setattr(generate, "choose_token", count_steps)
+    drawing.generate(drawing.open_golden("causal_lm"), [row["text"] for row in ending])
+    jax.effects_barrier()
+    longest = max(len(row["tokens"]) for row in ending)
+    assert len(steps_taken) == longest < generate.TOKENS
+
+
 # --- one token; the net has what is drawn by a seed -----------------------------------------------
 
 
