@@ -38,9 +38,9 @@ def check_same(
     return resume.check_same(record, current, allowed, Path("run"))
 
 
-def check(changes: dict, *allowed: str) -> dict[str, Any]:
-    """Resume a run of the tiny config with changes."""
-    return check_same(tiny.config(), tiny.config(**changes), *allowed)
+def check(changes: dict, *allowed: str, **prints: str) -> dict[str, Any]:
+    """Resume a run of the tiny config with changes, and with other fingerprints of its data."""
+    return check_same(tiny.config(), tiny.config(**changes), *allowed, **prints)
 
 
 @pytest.mark.fault(7)
@@ -51,10 +51,10 @@ def test_resume_refuses_another_config_by_name():
     assert check(RATE, "masking.rate")["ledger"] is None  # other masks have other counts
     assert check({"logging__every": 3})["ledger"] == {"masked": 1}  # free to change
     assert check({"evals__validation__rate": 0.3}, "evals.validation.rate")  # no step is ranked
-    assert check({"packing": 2}, "packing", prints={"batches": "d" * 64})
+    assert check({"packing": 2}, "packing", batches="d" * 64)
     for prints, offers in (({}, True), ({"corpus": "d" * 64}, False)):
         with pytest.raises(ConfigError, match=r"tokenizer.vocab_size: ") as caught:
-            check({"tokenizer__vocab_size": 99}, prints=prints)
+            check({"tokenizer__vocab_size": 99}, **prints)
         assert ("--allow-change" in caught.value.hint) == offers
     longer = {"steps": 200, "optim__warmup_fraction": 0.1}
     assert check(longer, "steps", "optim.warmup_fraction")
