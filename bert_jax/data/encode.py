@@ -5,6 +5,7 @@ part is NAME.txt, with one sentence a line, and NAME.npy, with one RECORD for ea
 keeps the blank that it begins with: see `split_sentences`.
 """
 
+import array
 import collections
 import functools
 import hashlib
@@ -100,28 +101,26 @@ def _write_part(
     The numbers of lines, and of lines with bytes that are no text, are added to `done`.
     """
     written: list[str] = []
-    records = np.zeros(len(texts), RECORD)
-    for record, text in zip(records, texts, strict=True):
+    records = []
+    for text in texts:
         # NUL and lone surrogates are no text: no file of UTF-8 may hold them.
-        lines = replace_surrogates(text.text.replace("\0", REPLACED)).split("\n")
+        clean = replace_surrogates(text.text.replace("\0", REPLACED))
+        lines = clean.split("\n")
         found = [split_sentences(line, language) for line in lines]
-        bad = sum(REPLACED in line for line in lines)
         done["lines"] += sum(map(bool, found))
-        done["bad_lines"] += bad
-        if bad and not done["first_bad"]:
-            done["first_bad"] = text.where
+        if REPLACED in clean:
+            done["bad_lines"] += sum(REPLACED in line for line in lines)
+            done["first_bad"] = done["first_bad"] or text.where
         sentences = list(itertools.chain.from_iterable(found))
         written += sentences
         # The same text in other lines has the same digest. A blank follows each sentence.
         spaced = " ".join([*map(str.lstrip, sentences), ""])
         digest = hashlib.blake2b(spaced.encode(), digest_size=8).digest()
-        characters = len(spaced) - len(sentences)
-        record["digest"] = int.from_bytes(digest, "little")
-        record["sentences"] = len(sentences)
-        record["characters"] = characters
-        record["starts"] = text.starts
+        count = len(sentences)
+        number = int.from_bytes(digest, "little")
+        records.append((number, count, len(spaced) - count, text.starts))
     with disk.replace_file(folder / f"{name}.npy") as file:
-        np.save(file, records)
+        np.save(file, np.array(records, RECORD))
     disk.write(folder / f"{name}.txt", "\n".join([*written, ""]).encode())
 
 
@@ -197,8 +196,8 @@ class Words:
     def _forget(self) -> None:
         # A new word gets the next number.
         self.numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
-        self.ids = np.zeros(0, np.uint32)  # of all words, one after the other
-        self.sizes = np.zeros(0, np.int64)  # of each word
+        self.ids = array.array("I")  # of all words, one after the other
+        self.starts = array.array("q", [0])  # where each word begins in `ids`, and the last ends
 
     def encode(self, sentences: list[str], begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all sentences in one array, and the number of ids of each sentence.
@@ -229,18 +228,18 @@ class Words:
             self._forget()
         words = self._cut_words(END.join([*lines, ""]))
         numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, len(words))  # [W]
-        if fresh := list(itertools.islice(self.numbers, len(self.sizes), None)):
+        if fresh := list(itertools.islice(self.numbers, len(self.starts) - 1, None)):
             found = self.tokenizer.encode_batch(fresh)
-            found = [
-                [ENDED] if word == END else ids for word, ids in zip(fresh, found, strict=True)
-            ]
-            self.ids = np.concatenate([self.ids, _concatenate(found)])
-            self.sizes = np.concatenate([self.sizes, np.array(list(map(len, found)))])
+            for word, ids in zip(fresh, found, strict=True):
+                self.ids.extend([ENDED] if word == END else ids)
+                self.starts.append(len(self.ids))
         # Word w has sizes[w] ids from starts[w] on: list them all, and gather. [W] -> [T]
-        sizes = self.sizes[numbers]
-        starts = (np.cumsum(self.sizes) - self.sizes)[numbers]
+        edges = np.frombuffer(self.starts, np.int64)
+        starts = edges[numbers]
+        sizes = edges[numbers + 1] - starts
         ends = np.cumsum(sizes)
-        return self.ids[np.arange(ends[-1]) + np.repeat(starts - ends + sizes, sizes)]
+        places = np.arange(ends[-1]) + np.repeat(starts - ends + sizes, sizes)
+        return np.frombuffer(self.ids, np.uint32)[places]
 
     def _cut_words(self, text: str) -> list[str]:
         """Split a text into words; each sentence of the text ends with the word END."""
