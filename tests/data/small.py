@@ -41,10 +41,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def make_parquet(*texts: bytes, size: str = "") -> bytes:
-    """The bytes of a parquet file with the column `text`, whose texts need not be UTF-8.
-
-    With the size "large_", the column has the type that polars writes.
-    """
+    """The bytes of a parquet file of texts, in UTF-8 or not; polars writes the size "large_"."""
     buffers = pyarrow.array(texts, f"{size}binary").buffers()
     kind = pyarrow.type_for_alias(f"{size}string")
     return pack_parquet(pyarrow.Array.from_buffers(kind, len(texts), buffers))

@@ -1,8 +1,4 @@
-"""Full sentences fill their rows.
-
-Plans of pairs are compared with the original's algorithm in test_fidelity.py, and frozen by
-tests/net/test_batches.py.
-"""
+"""Full sentences fill their rows; test_fidelity.py compares pairs with the original's."""
 
 import numpy as np
 from hypothesis import given

@@ -21,15 +21,13 @@ def run_squad(length: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
 
 
 def check_is_max_context(spans: list[tuple[int, int]], position: int) -> int:
-    """Its _check_is_max_context, told as the index of the best span."""
-    best_score, best_index = None, None
-    for index, (start, end) in enumerate(spans):
-        if not start <= position < end:
-            continue
-        score = min(position - start, end - 1 - position) + 0.01 * (end - start)
-        if best_score is None or score > best_score:
-            best_score, best_index = score, index
-    return best_index
+    """Its _check_is_max_context, told as the index of the best span: the first of equals."""
+
+    def score(index: int) -> float:
+        start, end = spans[index]
+        return min(position - start, end - 1 - position) + 0.01 * (end - start)
+
+    return max((i for i, (a, b) in enumerate(spans) if a <= position < b), key=score)
 
 
 @given(length=st.integers(1, 120), room=st.integers(1, 30), stride=st.integers(0, 29))

@@ -91,9 +91,7 @@ def repeat_views(b, count: int):
     return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
 
 
-def list_words(
-    tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndarray
-) -> list[list[Unit]]:
+def list_words(tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndarray) -> list:
     """Return the segments of a row, each a list of words."""
     segments: list[list[Unit]] = []
     for column in np.flatnonzero(eligible).tolist():
