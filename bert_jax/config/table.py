@@ -260,8 +260,8 @@ def read_text(path: str, text: str) -> Any:
         return text or {}
     if knob.is_tuple and knob.type is str:
         # a,b,c or (a,b,c) or [a,b,c]; a label may have parentheses or brackets, too
-        pair = r"\((?:[^()]|\([^()]*\))*\)|\[(?:[^][]|\[[^][]*\])*\]"
-        names = (text[1:-1] if re.fullmatch(pair, text) else text).split(",")
+        enclosed = r"\((?:[^()]|\([^()]*\))*\)|\[(?:[^][]|\[[^][]*\])*\]"
+        names = (text[1:-1] if re.fullmatch(enclosed, text) else text).split(",")
         return tuple(name.strip(" '\"") for name in names if name.strip())
     if knob.type in (str, dict):
         return text

@@ -1,5 +1,6 @@
 """The origin of a study's results: when and where cells were made, by which command and commits."""
 
+import datetime
 import platform
 from collections.abc import Sequence
 from typing import Any
@@ -24,16 +25,17 @@ def describe_origin(
     Args:
       command: the command line of this launch.
       before: the record of an earlier launch.
-      sources: the records of the studies from which finished cells are taken. Their commits are
-        commits of this study too.
-      trains: whether this launch trains or evaluates a cell. Otherwise the fields stay as they are
-        in the first record.
+      sources: the records of the studies from which finished cells are taken. Their commits, and
+        their earliest beginning, are those of this study too.
+      trains: whether this launch trains or evaluates a cell. Otherwise the other fields stay as
+        they are in the first record.
     """
     records = [*([before] if before else []), *sources]
     commits = [name for record in records for name in record.commits or [record.git_commit]]
     if trains:
         commits.append(machine.git_commit())
-    begun = min((record.begun for record in records if record.begun), default=files.tell_time())
+    times = [record.begun for record in records if record.begun]
+    begun = min(times or [files.tell_time()], key=datetime.datetime.fromisoformat)
     merged = {"begun": begun, "commits": tuple(dict.fromkeys(filter(None, commits)))}
     if records and not trains:
         return {name: getattr(records[0], name) for name in FIELDS} | merged

@@ -44,7 +44,7 @@ def check_data(place: StudyFolder, found: Sequence[Result], coming: Sequence[Cel
     """
     coming_keys = {_make_data_key(cell.config) for cell in coming}
     known: dict[str, tuple[str, list[str]]] = {}
-    compared: set[str] = set()  # keys of sources that hold the same data now
+    compared: set[str] = set()  # keys of sources whose present data was looked at
     for result in found:
         cell = result.entry
         config = result.entry.config
@@ -57,11 +57,14 @@ def check_data(place: StudyFolder, found: Sequence[Result], coming: Sequence[Cel
             elif key not in compared and (key in coming_keys or not result.taken):
                 compared.add(key)
                 if _has_changed(config, *fingerprints, trains=key in coming_keys):
+                    hint = "the files changed, or Python, tokenizers or sentencex was upgraded: "
+                    hint += "undo that, or study the changed data in another --workdir"
+                    if result.taken:  # tables next to a study.py count in every workdir
+                        hint += ", by a copy of study.py without tables beside it"
                     raise ConfigError(
-                        f"{place.cell(cell.id)} was trained on other data than {name_text(config)} "
-                        "holds now",
-                        "the files changed, or Python, tokenizers or sentencex was upgraded: undo "
-                        "that, or study the changed data in another --workdir",
+                        f"cell {cell.id} was trained on other data than {name_text(config)} holds "
+                        "now",
+                        hint,
                     )
             first, data = known.setdefault(key, (cell.id, [*fingerprints]))
             if data != [*fingerprints]:

@@ -40,11 +40,17 @@ def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
     """
     result: Result = {}
     left_out: list[str] = []
+    damaged: list[DataError] = []
     for name in GLUE:
         try:
             result[name] = _score_named(run, options, name)
-        except (HeadError, DataError) as error:
+        except (HeadError, MissingError) as error:
             left_out.append(f"{name}: {error}")
+        except DataError as error:
+            left_out.append(f"{name}: {error}")
+            damaged.append(error)
+    if damaged and not result:
+        raise damaged[0]
     if not result:
         raise ConfigError(
             f"no task of GLUE fits {run.folder}; {left_out[0]}",

@@ -92,8 +92,8 @@ def make_update(
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
-            # No gradient of a frozen parameter is computed, or counted in the norm. Against weight
-            # decay and earlier moments, `optim.build_optimizer` sets its direction to 0.
+            # No gradient of frozen parameters is computed, or counted in the norm. Against weight
+            # decay and earlier moments, `optim.build_optimizer` sets their direction to 0.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )

@@ -114,7 +114,7 @@ def find_quantile(
     scipy has this distribution for one-way layouts only, and computes it by random draws.
 
     Args:
-      points: the number of t values, one for each point besides the baseline.
+      points: the number of t values, one for each point with a difference from the baseline.
       freedom: degrees of freedom of their common spread; infinite for a known spread.
       level: the probability that the largest is above the quantile.
       correlation: the correlation of each two t values. It is 0.5 if all differences share a
@@ -155,7 +155,7 @@ def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
         return np.ones(1), np.ones(1)
     low = math.log(1e-7)
     if freedom > LARGE:
-        low = -12 / math.sqrt(2 * freedom)  # in standard deviations of the log
+        low = -12 / math.sqrt(2 * freedom)  # 12 standard deviations of the log
     logs = np.linspace(low, math.log(1 + 9 / math.sqrt(freedom)), 500)
     # The density of the log, for freedom * spread^2 with a chi-square distribution.
     density = freedom * logs - freedom * np.exp(2 * logs) / 2
