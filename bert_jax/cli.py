@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, first_line, suggest
@@ -95,13 +95,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
             raise
         traceback.print_exc()
         code = UNFORESEEN
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _discard_output(sys.stderr)
     if code and _is_one_of_several():
         # At the end jax waits minutes for processes that may never come.
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -137,7 +134,7 @@ def execute(argv: list[str]) -> int:
     except SystemExit as request:  # argparse's --help
         return request.code if isinstance(request.code, int) else 0
     except BrokenPipeError:  # a reader such as head has all that it wanted
-        _discard_output(sys.stdout)
+        _discard_output()
         return BROKEN_PIPE
     except KeyboardInterrupt:
         hint = "the same command continues" if resumable else ""
@@ -156,7 +153,7 @@ def _explain(error: Exception) -> UserError | None:
     if disk.is_full(error):
         # An error of a file is given the file's name where the file is written.
         if isinstance(error, OSError) and error.filename is None:
-            _discard_output(sys.stdout)
+            _discard_output()
             return disk.DiskFull("disk full: standard output takes no more", disk.HINT)
         return disk.make_full_error(getattr(error, "filename", Path.cwd()))
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES):
@@ -168,10 +165,10 @@ def _explain(error: Exception) -> UserError | None:
     return None
 
 
-def _discard_output(stream: TextIO) -> None:
-    """Discard buffered output: Python would try to print it at exit, and fail with another code."""
+def _discard_output() -> None:
+    """Discard buffered output: Python would try to print it at exit, and fail."""
     with contextlib.suppress(OSError):  # a stream that a program put there has no descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
