@@ -132,11 +132,11 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         launcher.run()
         if launcher.full:
             raise disk.make_full_error(place.workdir, what="the study")
+        answer = _write_report(place)
         if launcher.unwritable:
             folder_locks.check_writable(launcher.unwritable)
         if groups and not launcher.stopped:
             sameness.check_data(place, results.gather_cells(place))
-        answer = _write_report(place)
         _print_answer(place, launcher.stopped, answer)
 
 
