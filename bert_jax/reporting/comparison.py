@@ -205,8 +205,7 @@ def _tabulate_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = 
     for key in keys:
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
-        within = all(abs(value) <= 1 for value in values if value is not None)
-        share = metric_names.is_share(name) and within  # SQuAD's are in per cent already
+        share = metric_names.are_shares(name, values)
         title = f"{suite}: {metric_names.find_title(name)}"
         cells: list[Any] = [_format_number(value, share) for value in values]
         if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):

@@ -8,6 +8,7 @@ without a direction, cannot rank models. The unit of a share is %.
 import csv
 import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,6 +87,11 @@ def find_metric(name: str) -> Metric:
 def is_share(name: str) -> bool:
     """Tell whether a metric is a share, which lies between 0 and 1 and is written in per cent."""
     return find_metric(name).unit == "%"
+
+
+def are_shares(name: str, values: Iterable[float | None]) -> bool:
+    """Tell whether to write values of a metric in per cent; SQuAD's scores are so already."""
+    return is_share(name) and all(abs(value) <= 1 for value in values if value is not None)
 
 
 def is_result(name: str) -> bool:

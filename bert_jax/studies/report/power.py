@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.errors import DataError
 from bert_jax.reporting.formats import SPACE
-from bert_jax.reporting.metric_names import find_title, is_share
+from bert_jax.reporting.metric_names import are_shares, find_title
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.verdicts import format_needed
 from bert_jax.studies.report.wording import format_amount, format_count
@@ -51,9 +51,8 @@ def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -
     known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
     table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
     texts = [row[claimed.metric] for row in read[table]] if table else []
-    values = [abs(float(text)) for text in texts if text]
-    # SQuAD's scores are in per cent already.
-    share = is_share(claimed.metric) and max(values, default=claimed.effect) <= 1
+    values = [float(text) for text in texts if text]
+    share = are_shares(claimed.metric, values or [claimed.effect])
     room, other = claimed.effect, math.inf
     looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
     if claimed.within is not None:  # found if nothing differs, both ends being as far

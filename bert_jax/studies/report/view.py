@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bert_jax.reporting import palette
-from bert_jax.reporting.metric_names import is_share
+from bert_jax.reporting.metric_names import are_shares
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import compare
@@ -107,13 +107,8 @@ class View:
         return points
 
     def is_percent(self, metric: str) -> bool:
-        """Tell whether to write a metric in per cent.
-
-        The metric must be a share by its name, and its values must be at most 1. SQuAD's scores are
-        in per cent already.
-        """
-        within = (abs(result.metrics.get(metric, 0.0)) <= 1 for result in self.results)
-        return is_share(metric) and all(within)
+        """Tell whether to write a metric in per cent."""
+        return are_shares(metric, [result.metrics.get(metric) for result in self.results])
 
 
 def find_point_labels(family: Family) -> dict[str, str]:
