@@ -18,7 +18,6 @@ MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP a
 REPEATED = 0.3  # tokens in sentences that occurred before in some megabytes of text
 BAD = 0.001  # lines with U+FFFD, which stands for bytes that are no UTF-8
 UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
-NO_PAIRS = "--config.pairs=none"  # the advice of warnings that concern pairs of sentences only
 
 
 def count_repeated(tokens: np.ndarray, lengths: np.ndarray) -> int:
@@ -46,19 +45,22 @@ def measure_entropy(counts: np.ndarray) -> float:
     return -float((shares * np.log(shares)).sum()) + 0.0
 
 
-def find_problems(audit: dict[str, Any]) -> list[str]:
-    """Return a warning for each fact of the audit that would spoil training on the corpus."""
+def find_problems(audit: dict[str, Any], pairs: str = "nsp") -> list[str]:
+    """Return a warning for each fact that would spoil training with a value of `pairs`."""
     texts = []
     train = audit["train"]
     single = train["one_sentence_documents"] / max(1, train["documents"])
-    if train["documents"] == 1:
+    if pairs == "none":
+        pass  # the first two concern pairs of sentences only
+    elif train["documents"] == 1:
         texts.append(
-            f"one training document: NSP has no other document for a random next; set {NO_PAIRS}"
+            "one training document: NSP has no other document for a random next; "
+            "set --config.pairs=none"
         )
     elif single > MANY:
         texts.append(
             f"{single:.0%} of training documents have one sentence: NSP finds no true next in "
-            f"them; separate documents by blank lines, or set {NO_PAIRS}"
+            "them; separate documents by blank lines, or set --config.pairs=none"
         )
     repeated = train["repeated_tokens"] / max(1, train["tokens"])
     if repeated > REPEATED:
@@ -84,9 +86,8 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
 
 def warn_of_problems(folder: Path, pairs: str) -> None:
     """Log what spoils training on a prepared corpus, with this value of the knob `pairs`."""
-    for text in jsons.read(folder / "audit.json", DataError, dict)["warnings"]:
-        if pairs != "none" or NO_PAIRS not in text:
-            logger.warning(text)
+    for text in find_problems(jsons.read(folder / "audit.json", DataError, dict), pairs):
+        logger.warning(text)
 
 
 def format_audit(audit: dict[str, Any]) -> str:
