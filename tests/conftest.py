@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import EXAMPLES, FEWER_PARTS
+from tests import EXAMPLES, FEWER_PARTS, GARBAGE
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["MPLBACKEND"] = "Agg"
@@ -58,9 +58,7 @@ if "BERT_JAX_GPU" not in os.environ:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Tracing makes many objects, and a process that holds a suite has many that stay: looking through
-# them less often saves a tenth of all the time.
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(*GARBAGE)
 # This process has a folder of its own, which no kill of another leaves damaged.
 COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
 compiled = os.environ.get("MUTANTS_COMPILED", COMPILED.name)

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import GARBAGE
+
 ROOT = Path(__file__).resolve().parents[2]
 OF_TESTS = ("JAX_", "XLA_", "BERT_JAX_", "PYTEST_")  # variables that change how programs compile
 CACHING = {  # rows that differ in numbers have one program, which is compiled once
@@ -130,7 +132,7 @@ def _kill(words: list[str]) -> bool:
 def main() -> None:
     """Kill and run the commands of standard input, and write how those end that were run."""
     kill, commands = json.load(sys.stdin)
-    gc.set_threshold(50_000, 20, 50)  # as conftest.py does
+    gc.set_threshold(*GARBAGE)
     for name in HEAVY if kill else ():  # once for all processes
         importlib.import_module(name)
     for words in kill:
