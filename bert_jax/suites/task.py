@@ -47,8 +47,8 @@ def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
         except (HeadError, MissingError) as error:
             left_out.append(f"{name}: {error}")
         except DataError as error:
-            left_out.append(f"{name}: {error}")
             damaged.append(error)
+            log.log_line(f"warning: left out {name}: {error}")
     if damaged and not result:
         raise damaged[0]
     if not result:
