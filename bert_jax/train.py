@@ -123,8 +123,8 @@ def train(
         run stays as it was last saved. If no run is left, the error is raised.
 
     Returns:
-      Whether a stop signal came after the last update: the caller must not start more work. Of
-      several processes, some may not notice it.
+      Whether this process got a stop signal after the last update: the caller must not start more
+      work.
     """
     from bert_jax.training import memory, stop
     from bert_jax.training.program import mesh_for

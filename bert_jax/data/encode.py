@@ -197,9 +197,8 @@ class Words:
         # A new word gets the next number.
         self.numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
         self.ids = array.array("I")  # of all words, one after the other
-        self.starts = array.array(
-            "q", [0]
-        )  # where each word begins in `ids`, and where the last ends
+        # Where each word begins in `ids`, and where the last word ends.
+        self.starts = array.array("q", [0])
 
     def encode(self, sentences: list[str], begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of all sentences in one array, and the number of ids of each sentence.

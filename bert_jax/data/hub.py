@@ -193,7 +193,8 @@ def _split_of(name: str) -> str:
     """Return the split that a file's name contains, or else the nearest folder's; or `train`.
 
     For example `test` for en/test-00000-of-00041.parquet, en/my_test.parquet and test/en/0.parquet.
-    Of NAME-N-of-N, where neither says a split, and where NAME does, it is all of NAME: `train_sft`.
+    The NAME of NAME-00000-of-00041.parquet is a split as it stands, such as `train_sft`, if it
+    contains the name of a split. It is one, too, if no folder has the name of a split.
     """
     path = PurePosixPath(name)
     parted = PART.fullmatch(path.stem)

@@ -60,6 +60,7 @@ def fetch_model(name: str) -> Path | None:
     if match[2] and (Path(name).parent.exists() or name.startswith("runs/")):  # a mistyped path
         return None
     import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     repository = match[1] or match[2]
     fetch = functools.partial(
@@ -67,10 +68,11 @@ def fetch_model(name: str) -> Path | None:
     )
     try:
         return Path(fetch())
-    except Exception as error:  # of whichever HTTP client the library has
+    except Exception as error:  # errors of HTTP are those of the client that this version has
         if disk.is_full(error):
             raise disk.make_full_error(huggingface_hub.constants.HF_HUB_CACHE) from error
-        with contextlib.suppress(Exception):  # the library looks there after some errors only
+        # After errors of some clients the library does not look into its cache.
+        with contextlib.suppress(LocalEntryNotFoundError, ValueError):
             return Path(fetch(local_files_only=True))
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: "

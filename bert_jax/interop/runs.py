@@ -199,8 +199,8 @@ def _check_tokenizer(
         )
     folder = tokenizer_path if tokenizer_path.is_dir() else tokenizer_path.parent
     added = folder / "added_tokens.json"
-    is_whole = (folder / "tokenizer.json").exists() or not added.exists()
-    if vocabulary.size < model.vocab_size and not is_whole:
+    is_alone = added.exists() and not (folder / "tokenizer.json").exists()
+    if is_alone and vocabulary.size < model.vocab_size:
         raise CheckpointError(
             f"{added} is not read",
             "`AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` writes tokenizer.json",

@@ -132,6 +132,7 @@ class Runs:
         owed = [name for name in self.config.evals if any(name in run.owed for run in self._runs)]
         left = self.run_evaluations(owed, state, step, only_owed=True)
         for run in self._runs:
+            # Of evaluations that follow the end by patience, `left` may have some that no run owed.
             still = [name for name in left if name in run.owed or name not in owed]
             if still or run.saved.get("owed"):  # also of evaluations that the config has no more
                 run.save_evaluations(step, still)

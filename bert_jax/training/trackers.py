@@ -95,7 +95,7 @@ class WeightsAndBiases:
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Log the metrics of a step; the library ignores steps that an earlier attempt logged.
 
-        An evaluation made up for belongs to such a step, so it is logged with the next one.
+        An evaluation that the earlier attempt left out is logged with the step after its own.
         """
         self._run.log(dict(values), step=step + (step == self._start))
 

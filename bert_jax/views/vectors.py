@@ -53,8 +53,8 @@ def make_points(reader: OfText, rows: Sequence[Line], words: bool = False) -> Po
         spans = []
         for ids in ids_of:
             last = 1 + len(ids)  # position of [SEP]
-            seeing = last if reader.model.run.config.model.causal else 0
-            spans.append([(1, last), (0, last + 1), (seeing, seeing + 1)])  # as in POOLINGS
+            single = last if reader.model.run.config.model.causal else 0
+            spans.append([(1, last), (0, last + 1), (single, single + 1)])  # as in POOLINGS
         vectors = np.stack(_compute_means(reader, parts, spans), 2)
         return Points(texts, np.arange(len(rows)), ids_of, POOLINGS, vectors, cut)
     spans = [_find_words(tokenizer, ids) for ids in ids_of]
