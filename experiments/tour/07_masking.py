@@ -113,7 +113,9 @@ def draw(
     left.set_title(f"{SHOWN} copies: blue [MASK], orange a random token, green kept")
     left.set(ylim=(SHOWN, 0))
     left.axis("off")
-    right.bar(NAMES, [totals[name] / totals["masked"] for name in NAMES], color=COLOURS[1:])
+    right.bar(
+        ("mask", *NAMES[1:]), [totals[name] / totals["masked"] for name in NAMES], color=COLOURS[1:]
+    )
     right.set(ylim=(0, 1), title="the ledger")
     walk.save(figure, folder, __file__)
 
