@@ -26,6 +26,7 @@ import hashlib
 import json
 import os
 import queue
+import random
 import re
 import shutil
 import signal
@@ -50,6 +51,8 @@ SUITES = {
     "net": ["tests/net"],
 }
 PYTEST = ["-m", "pytest", "-p", "tests.tools.contexts", "-p", "no:cacheprovider"]
+MATRIX = "tests/net/test_matrix"
+START = 8.0  # seconds that a process of MATRIX needs before it trains
 FIELDS = ("id", "suite", "verdict", "test", "seconds")
 KILLED = ("killed", "timeout")
 COVERAGE = """[run]
@@ -228,18 +231,32 @@ class Map:
         )
 
     def cost(self, names: Iterable[str]) -> float:
-        """Return the seconds of tests, with the fixtures that they share."""
-        fixtures = {fixture for name in names for fixture in self.tests[name][1]}
-        own = sum(self.tests[name][0] for name in names)
-        return own + sum(self.fixtures.get(fixture, 0) for fixture in fixtures)
+        """Return the seconds of tests, with the fixtures that they share.
+
+        A fixture of MATRIX makes only what the chosen tests ask for, after its process has started.
+        """
+        users = collections.Counter(fixture for name in names for fixture in self.tests[name][1])
+        total = sum(self.tests[name][0] for name in names)
+        for fixture, count in users.items():
+            seconds = self.fixtures.get(fixture, 0)
+            if MATRIX in fixture and seconds > START:
+                seconds = START + seconds * count / len(self.users[fixture])
+            total += seconds
+        return total
 
     def choose(self, mutant: Mutant, most: int, seconds: float) -> list[str]:
         """Return at most so many tests of a mutant, which take at most so long, by file."""
         covering, own = self.covering(mutant), collections.Counter[str]()
         for contexts_of_line in self.lines(mutant.file).values():
             own.update(contexts_of_line)
+
+        def closeness(name: str) -> float:
+            """Return the largest share of the file in what a test or one of its fixtures runs."""
+            contexts = (name, *self.tests[name][1])
+            return max(own[context] / max(self.sizes[context], 1) for context in contexts)
+
         short = alternate(covering, lambda name: self.cost([name]))
-        close = alternate(covering, lambda name: -own[name] / max(self.sizes[name], 1))
+        close = alternate(covering, lambda name: -closeness(name))
         files = {name.split("::")[0] for name in covering}
         beside = [name for name in self.tests if name.split("::")[0] in files]
         ordered = [name for pair in zip(short, close, strict=True) for name in pair]
@@ -327,6 +344,10 @@ def run_mutants(options: argparse.Namespace) -> None:
     known, path = Map(options.folder / options.suite), options.folder / "results.csv"
     done = {row["id"] for row in read_rows(path) if row["suite"] == options.suite}
     left = [m for m in choose(options) if m.id not in done and options.only in ("", m.room)]
+    if options.suite == "net":  # first what the other tests kill, so that --limit takes a sample
+        killed = {row["id"] for row in read_rows(path) if row["verdict"] in KILLED}
+        random.Random(options.seed).shuffle(left)
+        left.sort(key=lambda mutant: mutant.id not in killed)
     if not path.exists():
         path.write_text(",".join(FIELDS) + "\n")
     left = left[: options.limit]
