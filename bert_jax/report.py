@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
-from bert_jax.system import disk, opening
+from bert_jax.system import disk
 
 EXAMPLE = "runs/demo runs/mine other.json --output=both.html"
 
@@ -17,14 +17,14 @@ def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     folder = "folder of a run, finished or not, or a file of `evaluate --output=FILE.json`, of any "
     folder += "model; several are compared on one page, with evaluation*.json of each folder"
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.check_nonempty, help=folder)
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.read_path, help=folder)
     output = "the page (of one run: RUN/report.html; else report.html)"
     parser.add_argument("--output", type=cli.read_path, metavar="FILE", help=output)
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    run([opening.expand_home(folder) for folder in call.args.runs], call.args.output)
+    run(call.args.runs, call.args.output)
 
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:

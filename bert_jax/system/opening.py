@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_jax.errors import ConfigError, UserError
 
 HINT = "give the path of a file that you may read"
-STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib makes gs:/bucket
+STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # gs://bucket, which pathlib makes gs:/bucket
 
 
 def expand_home(path: str | os.PathLike) -> Path:
@@ -66,8 +66,9 @@ def check_local(path: Path | str, what: str) -> None:
     """Refuse a path in an object store."""
     text = os.fspath(path)
     if (scheme := STORE.match(text)) and not os.path.exists(text):
+        typed = f"{scheme[1]}://{text[scheme.end() :]}"
         raise ConfigError(
-            f"{what} = {text} is in an object store ({scheme[1]}), which is no file system",
+            f"{what} = {typed} is in an object store ({scheme[1]}), which is no file system",
             "mount the bucket as a folder (gcsfuse, rclone mount) and give that, "
             "or copy from there",
         )

@@ -1,6 +1,7 @@
 """Users' paths: one that cannot be read is refused at once, by its name."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +56,9 @@ def test_local_takes_only_paths_of_this_machine(tmp_path, monkeypatch):
     """Each command asks it first: transcripts hold that."""
     for good in ("", "runs/a", "/tmp/x", "a:b", "google-bert/bert", "ümlaut"):
         opening.check_local(good, "--workdir")
-    with pytest.raises(ConfigError, match=r"^--workdir = .* in an object store") as caught:
-        opening.check_local("gs://bucket/x", "--workdir")
+    for typed in ("gs://bucket/x", Path("gs://bucket/x")):
+        with pytest.raises(ConfigError, match=r"^--workdir = gs://bucket/x is in an ") as caught:
+            opening.check_local(typed, "--workdir")
     assert caught.value.hint
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gs:" / "bucket").mkdir(parents=True)
