@@ -36,6 +36,7 @@ from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.data.workers import run_calls
 from bert_jax.errors import DataError, need
 from bert_jax.system import disk, folder_locks, jsons, machine
+from bert_jax.system.counts import format_count
 
 TASK = 8 << 20  # bytes of small items that one call reads
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
@@ -89,10 +90,8 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     work = _Work(final.with_suffix(".work"), processes, log)
     for note in notes:  # of files that are skipped, before hours of work on the others
         log(f"warning: {note}")
-    log(
-        f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
-        f"{processes} workers"
-    )
+    amount = f"{format_count(len(items), 'item')}, {format_count(processes, 'worker')}"
+    log(f"preparing {settings.source} {settings.path} in {final}: {amount}")
     facts, names = _read(work, items, config)
     of_parts = [encode.read_records(work.spool, name) for name in names]
     records = np.concatenate([np.zeros(0, encode.RECORD), *of_parts])

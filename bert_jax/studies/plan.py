@@ -6,6 +6,7 @@ from bert_jax.reporting.text_table import format_table
 from bert_jax.studies import trunks
 from bert_jax.studies.groups import Group
 from bert_jax.studies.spec import Cell
+from bert_jax.system.counts import format_count
 from bert_jax.system.durations import format_duration
 
 
@@ -21,7 +22,8 @@ def describe_plan(
       notes: further lines.
       total: the cost, as `describe_cost` writes it.
     """
-    total = f"study {name}: {len(cells)} cells, {len(groups)} groups to do{total}"
+    counts = f"{format_count(len(cells), 'cell')}, {format_count(len(groups), 'group')} to do"
+    total = f"study {name}: {counts}{total}"
     lines = [("group", "runs", "slots", "empty")]
     for group in groups:
         lines.append((group.id, str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"))

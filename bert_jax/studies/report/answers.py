@@ -16,8 +16,9 @@ from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.families import Family, name_place
 from bert_jax.studies.report.verdicts import Judged
 from bert_jax.studies.report.view import View, get_metric, summarize
-from bert_jax.studies.report.wording import format_amount, format_count, format_number, name_measure
+from bert_jax.studies.report.wording import format_amount, format_number, name_measure
 from bert_jax.studies.spec import Comparison
+from bert_jax.system.counts import format_count
 
 ENOUGH = 3  # seeds; with fewer an interval says little or does not exist
 WORDS = 60  # of the answer, with the line on brackets and the name of the page on methods

@@ -14,9 +14,10 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import are_shares, find_title
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.verdicts import format_needed
-from bert_jax.studies.report.wording import format_amount, format_count
+from bert_jax.studies.report.wording import format_amount
 from bert_jax.studies.spec import BUDGET, Claimed
 from bert_jax.studies.tables import name_columns, read_csv
+from bert_jax.system.counts import format_count
 
 Rows = list[dict[str, str]]
 

@@ -69,11 +69,6 @@ def format_large(value: float) -> str:
     return f"{rounded(nearest / size)}{SPACE}{mark}"
 
 
-def format_count(count: int, one: str, more: str = "") -> str:
-    """Format a count with its noun, as 1 seed, 2 seeds; `more` is the plural if it is irregular."""
-    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
-
-
 def join_names(*names: str) -> str:
     """Join names by commas; leave out empty names."""
     return ", ".join(filter(None, names))
