@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, first_line, suggest
 from bert_jax.system import disk, log, opening
-from bert_jax.system.arguments import Parser
+from bert_jax.system.arguments import Parser, wrap
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "prepare": "corpus and vocabulary of a config, once",
@@ -196,6 +196,7 @@ def _run_command(name: str, command: ModuleType, argv: list[str]) -> None:
         prog=prog, description=COMMANDS[name], epilog=f"example:\n  {prog} {command.EXAMPLE}"
     )
     command.add_flags(parser)
+    parser.description = wrap(parser.description or "")
     rest: list[str] = argv
     overrides: list[tuple[str, str]] = []
     if "--config" in parser._option_string_actions or getattr(command, "OVERRIDES", False):

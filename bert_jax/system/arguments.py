@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             dest=name, metavar=name.upper(), required=True, parser_class=Parser, title=f"{name}s"
         )
         for part, row in parts.items():
-            texts = [_wrap(text) for text in (row.does, row.notes) if text]
+            texts = [wrap(text) for text in (row.does, row.notes) if text]
             sub = group.add_parser(part, help=row.does, description="\n\n".join(texts))
             if not row.does:
                 group._choices_actions.pop()  # the list in --help
@@ -157,7 +157,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{chosen.prog.removeprefix('bert-jax ')} has no flag {flag}", hint)
 
 
-def _wrap(text: str) -> str:
+def wrap(text: str) -> str:
     """Break long lines; each part keeps the indentation of its line."""
     lines: list[str] = []
     for line in text.split("\n"):

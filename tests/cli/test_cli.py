@@ -157,7 +157,9 @@ def test_interrupt_is_resumable_or_130(monkeypatch, capsys, words, code, hint):
 def test_help_shows_an_example_that_parses(capsys, words):
     """The help of each command, and of each task, page and action."""
     assert cli.execute([*words, "--help"]) == 0
-    example = capsys.readouterr().out.partition("example:\n")[2].split()
+    described, _, shown = capsys.readouterr().out.partition("example:\n")
+    assert max(map(len, described.splitlines())) < 80
+    example = shown.split()
     assert example[: len(words) + 1] == ["bert-jax", *words]
     parser = cli.Parser(prog=words[0])
     importlib.import_module(f"bert_jax.{words[0]}").add_flags(parser)
