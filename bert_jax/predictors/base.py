@@ -205,7 +205,7 @@ class OfText(Predictor):
 
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
     # What to do about a text that is too long.
-    shorten = "split the text, or lose its end with --long=cut; fill-mask has --long=windows too"
+    shorten = "split the text, or lose its end with --long=cut"
 
     def tokenize_field(
         self, rows: Sequence[Line], key: str = "text", escape: bool = True

@@ -44,6 +44,7 @@ class FillMask(OfText):
     """
 
     windows = True
+    shorten = "--long=windows reads the whole text, and --long=cut loses its end"
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
