@@ -133,7 +133,7 @@ def _state_facts(
         return {
             "title": origin,
             "origin": f"Converted by bert_jax from `{origin}`.",
-            "learned": f"The card of `{origin}` says.",
+            "learned": f"See the card of `{origin}`.",
             "own_limits": "",
             "code": "",
             "evaluation": NONE,
