@@ -24,7 +24,7 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--push", default=SUPPRESS, metavar="ORG/NAME", type=_name, help=push)
     public = "with --push: everybody may see a new repository"
     parser.add_argument("--public", action="store_true", help=public)
-    states = "what the card states, by the hub's name of it, such as apache-2.0 (unknown)"
+    states = "the card's licence, by its name on the hub, such as apache-2.0 (unknown)"
     beside = "of a run of objective replaced: export the generator, not the discriminator"
     parser.add_argument("--generator", action="store_true", help=beside)
     parser.add_argument("--license", default=SUPPRESS, metavar="ID", type=_licence, help=states)

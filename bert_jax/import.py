@@ -26,7 +26,9 @@ def add_flags(parser: ArgumentParser) -> None:
         "--allow-missing", action="store_true", help="do without heads its config.json promises"
     )
     parser.add_argument(
-        "--allow-unused", action="store_true", help="leave tensors aside that are no part of it"
+        "--allow-unused",
+        action="store_true",
+        help="leave out tensors that are no part of the model",
     )
     parser.add_argument(
         "--resize-vocab", action="store_true", help="cut rows of the table that no piece has"

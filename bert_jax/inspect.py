@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.predictors.options import WRITING, Options
+from bert_jax.predictors.options import REFUSED, WAYS, WRITING, Options
 from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
 from bert_jax.views import PAGES
@@ -42,8 +42,9 @@ def add_flags(parser: cli.Parser) -> None:
     lines = "instead of --text: a text in each line; blank lines are left out"
     parser.add_argument("--input", type=cli.read_path, metavar="FILE", help=lines)
     parser.add_argument("--output", type=cli.read_path, metavar="FILE", help="the page (PAGE.html)")
-    too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
-    parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
+    too_long = dict.fromkeys(PAGES, f"{WAYS} (%(default)s)")
+    too_long["generation"] = REFUSED
+    parser.add_for(too_long, "--long", choices=("refuse", "cut"), default="refuse")
     cli.add_option_flags(parser, dataclasses.fields(MapOptions))
     cli.add_option_flags(parser, WRITING, {"generate": "generation"})
 

@@ -82,7 +82,7 @@ def add_flags(parser: cli.Parser) -> None:
     add(both, "--engine", f"{engines}(%(default)s)", default="local", metavar="NAME")
     option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
     add(both, "--engine-option", option, metavar="KEY=VALUE", **several)
-    jobs = "groups at a time (a core each; all accelerators together; SLURM 256)"
+    jobs = "groups at a time (one a core, or one with accelerators; SLURM 256)"
     add(both, "--jobs", jobs, type=cli.read_positive, default=0, metavar="N")
     fuse = "cells that train in one program: all that may, none, or at most N (%(default)s)"
     add(both, "--fuse", fuse, default="auto", metavar="auto|never|N")

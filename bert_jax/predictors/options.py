@@ -5,13 +5,13 @@ import dataclasses
 from bert_jax.system.arguments import option
 
 WAYS = "a text too long for the model: refuse it, cut its end"
+REFUSED = "a text too long for the model is always refused, because cutting would lose its end"
 POOLING = "mean of the tokens, or cls: the vector of [CLS], or of [SEP] if the model is causal "
 POOLING += "(the model's own, else mean)"
 THRESHOLD = (
     "allow no answer, and give it if its score is higher by more than this (the model's own)"
 )
-MOST = "at most so many tokens more (64); of a masked model so many masks behind a text without "
-MOST += "[MASK]"
+MOST = "most tokens to add (64); a masked model adds so many masks behind a text without [MASK]"
 TEMPERATURE = "0 takes the likeliest token; others draw, 1 as the model says (0)"
 TOP_P = "draw from the fewest tokens that have this share of the probability (1)"
 STEPS = "masked models: rounds in which masks are filled (one for each mask)"
@@ -39,7 +39,7 @@ class Options:
     max_tokens: int | None = option(None, {"generate": MOST}, "N")
     temperature: float = option(0.0, {"generate": TEMPERATURE}, "T")
     top_p: float | None = option(None, {"generate": TOP_P}, "P")
-    seed: int | None = option(None, {"generate": "of what is drawn (0)"}, "N")
+    seed: int | None = option(None, {"generate": "seed of the draws (0)"}, "N")
     steps: int | None = option(None, {"generate": STEPS}, "N")
     order: str = option("", {"generate": ORDER}, choices=("random", "confident"))
     show_steps: bool = option(False, {"generate": "masked models: add what every round revealed"})
@@ -52,7 +52,7 @@ class Options:
             "tag": f"{WAYS}, or look at it in windows (the model's own, else windows)",
             "answer": f"{WAYS}, or look at it in windows (the model's own, else windows)",
             "embed": f"{WAYS} (refuse)",
-            "generate": "a text too long for the model is refused: it goes on at its end",
+            "generate": REFUSED,
         },
         choices=("refuse", "cut", "windows"),
     )
