@@ -17,7 +17,7 @@ github.com/babylm/evaluation-pipeline-2025 at bf55c11 state them:
   ten millions up to 100, and of strict each hundred millions up to 1,000. `checkpoints.at_words`
   keeps them; the last of them is the last step. It counts words between spaces, hyphens and
   apostrophes, of which a text has more than the rules count: checkpoints are early by that share.
-  A shorter text needs --config.checkpoints.at_words of its own, which may be ().
+  A shorter text needs --config.checkpoints.at_words of its own, which may be empty.
 
 The model is BERT's, so that `bert-jax export` makes what the organizers' pipeline takes. There is
 no expected result and no time: neither the corpus nor the evaluation data could be had where this

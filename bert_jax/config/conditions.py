@@ -131,7 +131,7 @@ CONDITIONS: dict[str, Condition] = {
     "random": Condition("random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0),
     "words": Condition("heads of mlm and causal_lm", lambda c, _: _predicts_words(c)),
     "head activation": Condition(
-        "heads of words without word_head=matrix, and pooler=transform",
+        "heads of words without word_head=matrix, or pooler=transform",
         lambda c, _: (_predicts_words(c) and c.model.word_head != "matrix") or _has_transform(c),
     ),
     "pooled": Condition(_VECTOR, lambda c, _: _reads_vector(c)),

@@ -146,7 +146,7 @@ class Masking:
     #: half to even, as google and evaluations do
     rounding: Literal["unbiased", "nearest"] = "unbiased"
     #: from `rate` on: (until which share of the steps, to which rate, step or linear or cosine),
-    #: such as ((0.5,0.15,'step'),)
+    #: such as --config.masking.phases="((0.5,0.15,'step'),)"
     phases: tuple[Phase, ...] = knob((), "masking.draw=fixed", traced=True)
     #: an example's rate: `rate`, or a draw, evenly over the stream; of a uniform u, cosine_low is
     #: 1-cos(pi*u/2), cosine_high cos(pi*u/2)
@@ -157,7 +157,7 @@ class Masking:
     draw_alpha: Shape = knob(1.0, "masking.draw=beta", traced=True)
     #: second parameter of the distribution
     draw_beta: Shape = knob(1.0, "masking.draw=beta", traced=True)
-    #: units selected more often, by weights_power, but in evaluations
+    #: units selected more often by weights_power, except in evaluations
     weights: Literal["none", "frequency"] = "none"
     #: power of a token's share of the text; below 0 rare tokens are preferred; a unit weighs the
     #: mean
