@@ -1,10 +1,9 @@
 """The best settings for each kind of device, for the knobs that a config leaves at `auto`.
 
-A CPU keeps float32 because runs there are compared to the last digits. bfloat16_products saves a
-third of the time where the processor supports it, and must be set by name. Dropout uses threefry
-everywhere, so that a run under vmap draws the same bits as the run by itself. The rows of
-accelerators follow what their compilers make of BERT-base (experiments/scale/README.md). Only
-`scan` of a GPU was measured.
+A CPU keeps float32 because runs there are compared to the last digits. bfloat16_products is faster
+on some processors only, and must be set by name. Dropout uses threefry everywhere, so that a run
+under vmap draws the same bits as the run by itself. The rows of accelerators follow what their
+compilers make of BERT-base (experiments/scale/README.md). Only `scan` of a GPU was measured.
 
 On a TPU, which has 15.75 GiB of memory, one layer is compiled, as the body of a loop over layers.
 The loop copies the arrays that the backward pass needs. With remat=dots these are only the results

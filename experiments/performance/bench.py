@@ -181,7 +181,7 @@ BENCHMARKS: dict[str, Callable[[Setup], list[Contestant]]] = {
 def make_tree(spec: str | None, size: str | None) -> Any:
     """Make the config that a benchmark starts from: the usual shape, unless `spec` or `size` say.
 
-    The type is the fastest one that the machine has, because the rivals are measured in it too.
+    The type is bfloat16_products if the CPU multiplies bfloat16, else float32.
     """
     tree = configs.load_file(spec) if spec else configs.default()
     values: dict[str, Any] = {} if spec else dict(USUAL)
