@@ -139,9 +139,10 @@ def replaced(config, generator=""):
     """Tell for each token whether it is the original, as ELECTRA does.
 
     A generator as deep but narrower fills masks with tokens drawn from its softmax, and the encoder
-    finds those that are not the original. The generator's width is a share of the encoder's: as in
-    the paper a quarter for large, else a third. The paper's learning rate is 2e-4 for both. With 0
-    there is no generator, and random tokens stand in place of masks. The paper's small model is
+    finds those that are not the original. The generator's width is a share of the encoder's: a
+    quarter for large, else a third. The paper's base and large have these shares, and a learning
+    rate of 2e-4. With 0 there is no generator, and random tokens stand in place of masks. The
+    paper's small model is ablations.py:replaced,0.25 with --config.optim.learning_rate=5e-4
     --config.model.layers=12 --config.model.hidden=256 --config.model.heads=4
     --config.model.embedding=128.
 
