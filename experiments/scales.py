@@ -1,6 +1,7 @@
 """The base, seeds, budget and evaluations that the studies share, at each scale.
 
-    cpu         two layers of 128 on a few megabytes of text: minutes a cell on two cores
+    cpu         two layers of 128 on 73 MB of English, of which a cell reads little: minutes a cell
+                on two cores
     docstrings  the same on Python's docstrings, without tasks: what every machine has
     full        the published size, on Wikipedia and books from the hub (the text of
                 configs/pretrain.py), as it would be launched on a pod

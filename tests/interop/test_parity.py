@@ -1,4 +1,4 @@
-"""Our models against transformers', google's and NeoBERT's: hidden states, every head, gradients.
+"""Our models against transformers' and NeoBERT's: hidden states, every head, gradients.
 
 `experiments/parity/check.py` does the same with published weights.
 """
