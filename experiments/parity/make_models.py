@@ -1,17 +1,19 @@
-"""Write the frozen models of the net with transformers: random weights, as save_pretrained writes.
+"""Write random models with transformers, as save_pretrained writes them: tests/net/models.
 
-    python -m tests.net.make_models        # needs torch 2.13.0, transformers 5.23.0
+    python experiments/parity/make_models.py [NAME ...]      # torch 2.13.0, transformers 5.23.0
 
-Each is a folder `models/NAME` of at most 200 kB: 2 layers of 32 (ModernBERT 3, with windows of 8
-in the second and third), 64 positions, weights in float16. The vocabulary of all but two is
-`models/vocab.txt`, which `bert-jax prepare` made of the text of `inputs.py`. RoBERTa and
-ModernBERT have a byte-level BPE of that text.
+Each is a folder of at most 200 kB: 2 layers of 32 (ModernBERT 3, with windows of 8 in the second
+and third), 64 positions, weights in float16. The vocabulary of all but two is `vocab.txt`, which
+`bert-jax prepare` made of the text of `tests/net/inputs.py`. RoBERTa and ModernBERT have a
+byte-level BPE of that text.
 """
 
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import transformers
@@ -20,7 +22,7 @@ from tokenizers import ByteLevelBPETokenizer
 from tests.net.inputs import write_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = Path(__file__).parent / "models"
+MODELS = ROOT / "tests" / "net" / "models"
 VOCAB = len((MODELS / "vocab.txt").read_text().splitlines())
 WIDTH = {
     "hidden_size": 32,
