@@ -108,32 +108,31 @@ def computed():
 
 def stated(settings, masked, params):
     """Return both losses in float64, and the inputs of the encoder, as the generator draws them."""
-    small = settings.generator
     words: list[float] = []
     answers: list[float] = []
     read = masked["inputs"].copy()
     segments = masked["segment_ids"]
 
     def embed(part, tokens, types):
-        x = reference.embed(params["encoder"]["embeddings"], tokens, types)
+        x = reference.embed(params["encoder"]["embeddings"], tokens, types, {})
         return reference.dense(x, params[part]["projection"])
 
     for row, example in itertools.product(range(len(read)), (1, 2)):
         own = np.flatnonzero(segments[row] == example)
         types = masked["type_ids"][row, own]
         x = embed("generator", masked["inputs"][row, own], types)
-        hidden, _ = reference.encoder(params["generator"], None, None, small.heads, embedded=x)
+        hidden = reference.encode(params["generator"], x, {})[-1]
         columns = masked["predict_positions"][row]
         slots = np.flatnonzero((masked["predict_weights"][row] > 0) & np.isin(columns, own))
-        logits = reference.mlm_logits(params, hidden, columns[slots] - own[0], tiny.VOCAB)
-        chances = reference.softmax(logits)
+        logits = reference.predict_words(params, hidden[columns[slots] - own[0]])
+        chances = reference.softmax(logits[:, : tiny.VOCAB])
         right = chances[range(len(slots)), masked["predict_targets"][row, slots]]
         words += (-np.log(right)).tolist()
         at = (masked["predict_draws"][row, slots] >> 9) / 2**23
         read[row, columns[slots]] = (chances.cumsum(-1) <= at[:, None]).sum(-1)
         tokens = read[row, own]
-        x, heads = embed("encoder", tokens, types), settings.model.heads
-        hidden, _ = reference.encoder(params["encoder"], None, None, heads, embedded=x)
+        x = embed("encoder", tokens, types)
+        hidden = reference.encode(params["encoder"], x, {})[-1]
         y = reference.gelu(reference.dense(hidden, params["replaced"]["dense"]))
         z = reference.dense(y, params["replaced"]["logits"])[:, 0]
         wrong = tokens != masked["tokens"][row, own]

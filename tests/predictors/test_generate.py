@@ -15,8 +15,8 @@ from bert_jax.predictors import generate
 from bert_jax.predictors.generate import Draw
 from tests import variants
 from tests.marks import mark_slow
-from tests.net.variants import VARIANTS
 from tests.predictors import drawing
+from tests.reference import VARIANTS
 from tests.suites.masked import read_logits
 
 PROMPTS = ["the cat sees", "", "abc ", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
