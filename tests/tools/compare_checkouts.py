@@ -3,15 +3,13 @@
     python tests/tools/compare_checkouts.py OLD NEW [--only=NAME,...] [--ignore=REGEX]
 
 Both checkouts train the rows of `net/rows.py` and do the further jobs below, on this machine with
-the compiler flags of a user, each checkout in a folder of its own: WORKDIR/old and WORKDIR/new. A
-line for each job has the seconds that each checkout took. What a job left behind is compared:
-checkpoints, metrics, standard output, JSON, tables, pages and exported weights. Only times, speeds,
-memory, commits and the paths of the folders are left out. Below a job that is DIFFERENT stands what
-differs and how much; one that fails in either checkout is different too. The exit code is 1 where
-anything differs, else 0.
+the compiler flags of a user, each checkout in a folder of its own. What a job left behind is
+compared: checkpoints, metrics, standard output, JSON, tables, pages and exported weights. Only
+times, speeds, memory, commits and the paths of the folders are left out. Below a job that is
+DIFFERENT stands what differs; one that fails in either checkout is different too. The exit code is
+1 where anything differs, else 0.
 
---ignore passes over values whose `FILE: NAME` it matches, such as a knob that NEW has on purpose.
---keep keeps what both wrote; there, `outputs/0.stderr` is what the first command of a job said.
+--ignore passes over values whose `FILE: VALUE` it matches, such as a knob that NEW has on purpose.
 
 Checkouts are used by their commands and files alone, and what they write is read by libraries
 alone: nothing of the package is imported here, so that its modules may move.
@@ -19,17 +17,17 @@ alone: nothing of the package is imported here, so that its modules may move.
 
 import argparse
 import csv
+import difflib
+import hashlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorstore
@@ -39,7 +37,7 @@ from tests.net.commands import make_environment, run_commands
 from tests.net.rows import ROWS, command
 from tests.net.train_rows import write_folder
 
-Values = dict[str, Any]  # name -> number, text, bytes or array
+Lines = dict[str, list[str]]  # file -> its values, each in a line of its own
 
 # --- running --------------------------------------------------------------------------------------
 
@@ -92,9 +90,9 @@ class Side:
         (self.folder / "checkout").symlink_to(self.checkout)
         self.normal = {str(self.folder): "FOLDER", str(self.checkout): "CHECKOUT"}
 
-    def run(self, name: str) -> tuple[float, str]:
-        """Run the commands of a job; return the seconds they took, and how the job failed."""
-        job, began = JOBS[name], time.perf_counter()
+    def run(self, name: str) -> list[str]:
+        """Run the commands of a job; return how those that failed did."""
+        job = JOBS[name]
         train = command(job.row, f"runs/{name}")
         commands = [train, *(words.split() for words in job.further)]
         own = {"PYTHONPATH": str(self.checkout), "BERT_JAX_DATA": str(self.folder / "data")}
@@ -102,14 +100,13 @@ class Side:
         try:
             results = run_commands(self.folder, commands, environment, [train] * job.kill)
         except (subprocess.SubprocessError, OSError) as error:
-            return time.perf_counter() - began, f"{self.folder.name}: {error}"
-        failed = [
+            return [f"{self.folder.name}: {error}"]
+        (self.folder / "outputs").rename(self.folder / "runs" / name / "outputs")
+        return [
             f"{self.folder.name}: exit code {result.code}: {' '.join(words)}\n{result.stderr}"
             for words, result in zip(commands, results, strict=True)
             if result.code
         ]
-        (self.folder / "outputs").rename(self.folder / "runs" / name / "outputs")
-        return time.perf_counter() - began, "\n".join(failed)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -130,27 +127,28 @@ VOLATILE_TEXT = re.compile(  # of summary.md: commit, date and duration; of an e
 )
 
 
-def read(folder: Path, normal: dict[str, str]) -> dict[str, Values]:
-    """Return what is compared below a folder, by file; `normal` replaces paths in texts."""
-    found: dict[str, Values] = {}
+def read(folder: Path, normal: dict[str, str]) -> Lines:
+    """Return what is compared below a folder; `normal` replaces paths in texts."""
+    found: Lines = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder.parent).as_posix()
         if PASSED_OVER.fullmatch(name) or not path.is_file():
             continue
         if path.name == "manifest.ocdbt":
-            found[path.parent.relative_to(folder.parent).as_posix()] = orbax_arrays(path.parent)
+            arrays = read_orbax(path.parent)
+            found[path.parent.relative_to(folder.parent).as_posix()] = digest_arrays(arrays)
         elif path.suffix in TEXT or path.name == "metadata":
-            found[name] = text_values(path, normal)
+            found[name] = read_text(path, normal)
         elif path.suffix == ".npy":
-            found[name] = {"array": np.load(path)}
+            found[name] = digest_arrays({"array": np.load(path)})
         elif path.suffix == ".npz":
-            found[name] = dict(np.load(path))
+            found[name] = digest_arrays(dict(np.load(path)))
         elif path.suffix == ".safetensors":
-            found[name] = {"bytes": path.read_bytes()}
+            found[name] = [hashlib.sha256(path.read_bytes()).hexdigest()]
     return found
 
 
-def orbax_arrays(folder: Path) -> Values:
+def read_orbax(folder: Path) -> dict[str, np.ndarray]:
     """Return the arrays of one item of a checkpoint by name."""
     store = {"driver": "ocdbt", "base": f"file://{folder}/"}
     keys = [key.decode() for key in tensorstore.KvStore.open(store).result().list().result()]
@@ -161,44 +159,44 @@ def orbax_arrays(folder: Path) -> Values:
     return found
 
 
-def text_values(path: Path, normal: dict[str, str]) -> Values:
-    """Return the values of JSON, JSON lines, a table, or lines of text."""
+def digest_arrays(arrays: dict[str, np.ndarray]) -> list[str]:
+    """Return a line for each array, with its type, its shape and a hash of its bits."""
+    return [
+        f"{name}: {array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+        for name, array in sorted(arrays.items())
+    ]
+
+
+def read_text(path: Path, normal: dict[str, str]) -> list[str]:
+    """Return the values of JSON, JSON lines or a table, or the lines of a text."""
     text = VOLATILE_TEXT.sub("", path.read_text())
     for place, name in normal.items():
         text = text.replace(place, name)
     if path.suffix == ".csv":
-        return flat(list(csv.DictReader(text.splitlines())))
-    return flat(parse_json(text, [parse_json(line, line) for line in text.splitlines()]))
+        text = json.dumps(list(csv.DictReader(text.splitlines())))
+    lines = [spread_json(line) for line in spread_json(text).splitlines()]
+    return "\n".join(lines).splitlines()
 
 
-def parse_json(text: str, otherwise: Any) -> Any:
-    """Return the value of JSON, or another one for any other text."""
+def spread_json(text: str) -> str:
+    """Return JSON with a line for each value that is not volatile, and any other text as it is."""
+
+    def keep(pairs: dict[str, object]) -> dict[str, object]:
+        return {n: one for n, one in pairs.items() if not VOLATILE.fullmatch(n.rpartition("/")[2])}
+
     try:
-        return json.loads(text)
+        value = json.loads(text, object_hook=keep)
+        return json.dumps(value, indent=0, separators=("", ": "))
     except ValueError:
-        return otherwise
-
-
-def flat(value: Any, name: str = "") -> Values:
-    """Return the leaves of nested lists and objects by path, without those that are volatile."""
-    if not value or not isinstance(value, (dict, list)):
-        return {name: value}
-    found: Values = {}
-    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(key, int):
-            found |= flat(one, f"{name}[{key}]")
-        elif not VOLATILE.fullmatch(key.rpartition("/")[2]):
-            found |= flat(one, f"{name}.{key}" if name else key)
-    return found
+        return text
 
 
 # --- comparing ------------------------------------------------------------------------------------
 
-MISSING = "(missing)"
-SHOWN = 5  # differences of a file
+SHOWN = 10  # values of a file that differ
 
 
-def differences(old: dict[str, Values], new: dict[str, Values], ignore: str = "") -> Iterator[str]:
+def differences(old: Lines, new: Lines, ignore: str = "") -> Iterator[str]:
     """Yield lines about what differs between two checkouts, file by file."""
     if not old or not new:
         yield "nothing to compare"
@@ -207,32 +205,12 @@ def differences(old: dict[str, Values], new: dict[str, Values], ignore: str = ""
         if not (name in old and name in new):
             yield f"{name}: only in {'old' if name in old else 'new'}"
             continue
-        found = []
-        for key in {**old[name], **new[name]}:
-            values = old[name].get(key, MISSING), new[name].get(key, MISSING)
-            if to_bits(values[0]) != to_bits(values[1]) and not ignored.search(f"{name}: {key}"):
-                found.append(f"  {key}: {describe(*values)}")
+        lines = list(difflib.unified_diff(old[name], new[name], n=0, lineterm=""))[2:]
+        found = [line for line in lines if not line.startswith("@@")]
+        found = [line for line in found if not ignored.search(f"{name}: {line[1:]}")]
         if found:
-            yield f"{name}: {len(found)} of {len({**old[name], **new[name]})} values differ"
-            yield from found[:SHOWN]
-
-
-def to_bits(value: Any) -> tuple[Any, ...]:
-    """Return what is equal for two values of one type that are the same to the bit."""
-    if isinstance(value, np.ndarray):
-        return str(value.dtype), value.shape, value.tobytes()
-    return type(value), repr(value)
-
-
-def describe(old: Any, new: Any) -> str:
-    """Describe how two values differ: arrays by their largest difference."""
-    arrays = [value for value in (old, new) if isinstance(value, np.ndarray)]
-    kinds = {(array.shape, array.dtype.str) for array in arrays}
-    if len(arrays) < 2 or len(kinds) > 1 or old.dtype.kind in "SU":
-        return " -> ".join(repr(value)[:80] for value in (old, new))
-    a, b = (array.astype(np.float64) for array in arrays)
-    gap, largest = np.abs(a - b).max(), np.abs(a).max()
-    return f"{a.shape}, largest difference {gap:.3g}, largest value {largest:.3g}"
+            yield f"{name}: {len(found)} values of old (-) and new (+) differ"
+            yield from (f"  {line[:160]}" for line in found[:SHOWN])
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -243,13 +221,12 @@ def compare(sides: list[Side], names: list[str], ignore: str = "") -> bool:
     same = True
     with ThreadPoolExecutor(len(sides)) as pool:
         for name in names:
-            done = list(pool.map(lambda side, name=name: side.run(name), sides))
-            lines = "\n".join(failed for _, failed in done if failed).splitlines()
+            failed = pool.map(lambda side, name=name: side.run(name), sides)
+            lines = [line for failures in failed for line in failures]
             if not lines:
                 found = [read(side.folder / "runs" / name, side.normal) for side in sides]
                 lines = list(differences(*found, ignore))
-            seconds = "  ".join(f"{taken:.1f} s" for taken, _ in done)
-            print(f"{'DIFFERENT' if lines else 'same'}  {name:12}  {seconds}")
+            print(f"{'DIFFERENT' if lines else 'same'}  {name}")
             print("".join(f"    {line}\n" for line in lines), end="", flush=True)
             same = same and not lines
     return same
@@ -262,21 +239,14 @@ def main() -> None:
     add("old", type=Path, metavar="OLD")
     add("new", type=Path, metavar="NEW")
     add("--only", default=",".join(JOBS), metavar="NAME,...", help="of %(default)s")
-    add("--ignore", default="", metavar="REGEX", help="values to pass over, as FILE: NAME")
-    add("--keep", action="store_true", help="keep what the checkouts wrote")
+    add("--ignore", default="", metavar="REGEX", help="values to pass over, as FILE: VALUE")
     args = parser.parse_args()
     names = args.only.split(",")
     if unknown := set(names) - JOBS.keys():
         sys.exit(f"error: no job {', '.join(unknown)}\nhint: {', '.join(JOBS)}")
-    workdir = Path(tempfile.mkdtemp(prefix="compare_checkouts_"))
-    try:
-        sides = [Side(args.old, workdir / "old"), Side(args.new, workdir / "new")]
+    with tempfile.TemporaryDirectory(prefix="compare_checkouts_") as workdir:
+        sides = [Side(args.old, Path(workdir, "old")), Side(args.new, Path(workdir, "new"))]
         same = compare(sides, names, args.ignore)
-    finally:
-        if args.keep:
-            print(f"kept in {workdir}")
-        else:
-            shutil.rmtree(workdir)
     sys.exit(0 if same else 1)
 
 
