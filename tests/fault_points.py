@@ -1,30 +1,30 @@
-"""Faults that strike before an update or in an evaluation: POINT:STEP:ACTION.
+"""Faults that strike before an update, in an evaluation or in a save.
+
+    python -m tests.fault_points POINT:STEP:ACTION train --config=...
 
 Points are `step`, with the update's number, and `evaluation`, with that of a batch, from 0.
 Actions: kill (SIGKILL), hang (SIGSTOP), term, raise and sleep=SECONDS. A step of `*` is any step.
-
-The package knows nothing of them: `plant` replaces functions of a module. Processes do it by
-`faulty/sitecustomize.py`, which reads BERT_JAX_FAULT.
+PLACE:STEP kills the process at a place of `checkpoints/interrupts.py`. The package knows nothing of
+them: functions of its modules are replaced.
 """
 
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-VARIABLE = "BERT_JAX_FAULT"
-FAULTY = Path(__file__).with_name("faulty")  # to be on the PYTHONPATH of a process
 SIGNALS = {"kill": signal.SIGKILL, "hang": signal.SIGSTOP, "term": signal.SIGTERM}
 Reach = Callable[[str, int], None]
 
 
-def read_fault() -> Reach:
-    """Return the fault that BERT_JAX_FAULT describes."""
-    point, step, action = os.environ[VARIABLE].split(":")
+def read_fault(fault: str) -> Reach:
+    """Return the fault that POINT:STEP:ACTION describes."""
+    point, step, action = fault.split(":")
     kind, _, argument = action.partition("=")
 
     def reach(name: str, number: int) -> None:
@@ -91,3 +91,18 @@ def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setat
         return compute_all(compute_or_fault, plan, *rest, **named)
 
     replace(changed, "run_plan", run_or_fault)
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+    from bert_jax.evaluation import inference
+    from bert_jax.training import runs
+    from tests.checkpoints import interrupts
+
+    where, *numbers = sys.argv[1].split(":")
+    if where in interrupts.PLACES:
+        interrupts.interrupt_save(where, int(numbers[0]), interrupts.kill)
+    else:
+        for subject in (runs, inference):
+            plant(subject, read_fault(sys.argv[1]))
+    cli.main(sys.argv[2:])

@@ -123,19 +123,11 @@ def as_a_user() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
-def start(
-    *words: object, devices: int = 1, killed_at: str = "", **variables: str
-) -> subprocess.Popen:
-    """`bert-jax WORDS` as a process of its own.
-
-    `killed_at` is a place in a save and a step, as tests/checkpoints/interrupts.py has them.
-    """
+def start(*words: object, devices: int = 1, fault: str = "", **variables: str) -> subprocess.Popen:
+    """`bert-jax WORDS` as a process of its own, with a fault as tests/fault_points.py has them."""
     flags = f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}"
-    path = f"{ROOT / 'tests/faulty'}:{ROOT}" if variables.get("BERT_JAX_FAULT") else str(ROOT)
-    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path, **variables}
-    program = ["bert_jax.cli"]
-    if killed_at:
-        program = ["tests.checkpoints.interrupts", *killed_at.split(":")]
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), **variables}
+    program = ["tests.fault_points", fault] if fault else ["bert_jax.cli"]
     command = [sys.executable, "-m", *program, *map(str, words)]
     return subprocess.Popen(
         command,

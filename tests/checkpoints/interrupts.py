@@ -1,14 +1,8 @@
-"""Places inside a save where tests kill the process, or fill the disk.
-
-    python -m tests.checkpoints.interrupts PLACE STEP train --config=...
-
-runs a command that is killed at that place of the save of that step.
-"""
+"""Places inside a save where tests kill the process, or fill the disk."""
 
 import functools
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -62,10 +56,3 @@ def interrupt_save(
 def kill() -> None:
     """Kill the process."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    from bert_jax import cli
-
-    interrupt_save(sys.argv[1], int(sys.argv[2]), kill)
-    cli.main(sys.argv[3:])

@@ -22,8 +22,7 @@ import pytest
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.training import stop
-from tests import FEWER_PARTS, clusters, fault_points, outcomes, saved, tasks, texts
-from tests.checkpoints.interrupts import PLACES
+from tests import FEWER_PARTS, clusters, outcomes, saved, tasks, texts
 from tests.texts import ROOT
 
 LONG = 60
@@ -56,7 +55,7 @@ def start_two(command: list[str], faults: tuple[str, str] = ("", "")) -> list[su
             "--config.parallel.distributed=true",
             devices=2,
             JAX_PROCESS_ID=str(number),
-            **{"killed_at" if fault.split(":")[0] in PLACES else "BERT_JAX_FAULT": fault},
+            fault=fault,
             **shared,
         )
         for number, fault in enumerate(faults)
@@ -74,7 +73,7 @@ def two(command: list[str], faults: tuple[str, str] = ("", "")) -> tuple[list[in
 
 
 def one(command: list[str], fault: str = "") -> tuple[int, str]:
-    code, _, err = texts.run(*command, devices=4, BERT_JAX_FAULT=fault)
+    code, _, err = texts.run(*command, devices=4, fault=fault)
     return code, err
 
 
@@ -246,7 +245,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
     fault = tmp_path / "fault"
     fault.write_text("step:*:sleep=1")  # so that the time is up before the last step
     program.write_text(
-        f'#!/bin/sh\nBERT_JAX_FAULT=$(cat {fault}) exec {sys.executable} -m bert_jax.cli "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} -m tests.fault_points "$(cat {fault})" "$@"\n'
     )
     program.chmod(0o755)
     settings = "AuthInfo=cred_expire=10"  # a job that is queued again waits for so long
@@ -255,7 +254,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
             **os.environ,
             **found,
             "PATH": f"{program.parent}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{fault_points.FAULTY}:{ROOT}",
+            "PYTHONPATH": str(ROOT),
             "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {FEWER_PARTS}",
             "JAX_COORDINATOR_PORT": str(clusters.free_ports(1)[0]),
         }
@@ -278,7 +277,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
         for restart, minutes in (1, 1), (2, 20):
             wait_for(lambda count=restart: f"Restarts={count}" in state())
             slurm("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
-        fault.write_text("")
+        fault.write_text("step:-1:kill")  # none
         wait_for(lambda: "JobState=COMPLETED" in state())
         assert state() == "JobState=COMPLETED Restarts=2 ExitCode=0:0"
     written = log.read_text()
