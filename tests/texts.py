@@ -8,14 +8,13 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from bert_jax import sharding
 from bert_jax.config import knobs, load_file
 from bert_jax.training import runs
-from tests import FEWER_PARTS
+from tests import FEWER_PARTS, updates
 from tests.config.settings import set_and_resolve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,8 +95,7 @@ def one_device() -> Iterator[None]:
     """Runs in this process take one of the eight devices: all take twice as long, and often show
     nothing more.
     """
-    axes = (jax.sharding.AxisType.Auto,) * 3
-    mesh = jax.make_mesh((1, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:1])
+    mesh = updates.make_mesh(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding, "make_mesh", lambda *_: mesh)
         yield

@@ -3,16 +3,12 @@
 Which conditions each knob has is in configs/KNOBS.md, which tests/cli/test_knobs.py holds.
 """
 
-import ast
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-import bert_jax
 from bert_jax import config
-from bert_jax.config import conditions, table
+from bert_jax.config import conditions
 from bert_jax.errors import ConfigError
 from tests.config.settings import CAUSAL, CLASSIFY, HYBRID, MASK_ONLY, NSP, SPAN, TAG, write
 
@@ -97,17 +93,3 @@ def test_value_that_means_the_same_is_taken():
 def test_every_row_of_conditions_is_held():
     held = {condition for knob, *_ in CASES for condition in conditions.list_conditions(knob)}
     assert {*conditions.CONDITIONS.values()} <= held
-
-
-def test_every_knob_is_read():
-    """A knob whose name no code mentions would do nothing."""
-    read = set()
-    for file in Path(bert_jax.__file__).parent.rglob("*.py"):
-        if file.name.endswith("knobs.py") and file.parent.name == "config":
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute):
-                read.add(node.attr)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                read.update(re.findall(r"\w+", node.value) if len(node.value) < 60 else ())
-    assert {path for path in table.list_knobs() if path.rpartition(".")[2] not in read} == set()
