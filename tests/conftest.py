@@ -81,13 +81,15 @@ hypothesis.settings.load_profile("bert_jax")
 KNOWN_SKIPS = (
     "no reference data at",  # ../shared is not part of the project
     "no GPU",
-    "a kernel of the GPU",
     "is not installed",  # an extra, Jupyter, a browser
     "TensorFlow reads",
     "no command",  # of SLURM
+    "SLURM does not start here",
     "started by root",
     "need root",
     "no file system may be mounted here",
+    "no /dev/shm here",
+    "not a git checkout",
     "one core is nothing to share",
     "the C library is not glibc",
 )

@@ -217,7 +217,7 @@ def test_diverged_cell_is_final(bench):
 @pytest.mark.fault(22)
 def test_launch_ends_where_a_cell_cannot_be_written(bench):
     bench.behaviour["40 %"] = "fail"
-    with pytest.raises(errors.IncompleteError):
+    with pytest.raises(errors.IncompleteError, match="out of luck"):
         bench.run()
     bench.behaviour.clear()
     lost = next(cell for cell in bench.place.read_cells() if cell.labels["masking.rate"] == "40 %")
@@ -316,13 +316,18 @@ def test_edited_study_adds_and_hides_cells(bench):
 def test_dry_run_plans_what_taken_cells_lack(bench, capfd):
     bench.run()
     other, bench.workdir = bench.workdir, bench.folder / "again"
-    for evaluations, groups in (("validation",), 0), (("validation", "late"), 1):
+    rows = (
+        (("validation",), [], 1),
+        (("validation",), [other], 0),
+        (("validation", "late"), [other], 1),
+    )
+    for evaluations, reuse, groups in rows:
         bench.evaluations = evaluations
         capfd.readouterr()
-        bench.run(dry_run=True, reuse=[other], fuse="4")
+        bench.run(dry_run=True, reuse=reuse, fuse="4")
         told = capfd.readouterr().out
         assert f"study toy: 4 cells, {groups} groups to do" in told
-        assert "training takes" not in told
+        assert ("training takes" in told) == (not reuse)
 
 
 def test_study_records_the_commits_that_made_it(bench, monkeypatch):

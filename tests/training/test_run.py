@@ -106,8 +106,14 @@ def measure_process() -> tuple[int, int, int]:
 
 @pytest.mark.slow
 def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, one_device):
-    """The updates compute nothing: they repeat the metrics of the first."""
-    often = {"logging__every": 100, "checkpoints__every": 100, "evals__validation__every": 0}
+    """The updates compute nothing: they repeat the metrics of the first.
+
+    The evaluation of step 3,000 is the best, and step 5,000 is kept by name.
+    """
+    often = {"logging__every": 100, "checkpoints__every": 100, "evals__validation__every": 100}
+    often |= {"checkpoints__at": "(5000,)"}
+    losses = (1 + abs(step - 3_000) for step in range(100, STEPS + 1, 100))
+    monkeypatch.setattr(corpus.Evaluator, "__call__", lambda *_: {"mlm_loss": next(losses)})
     # Nothing is left to chance, or the ledger would stop the run.
     sure = {"masking__replace": "(1,0,0)", "masking__rounding": "nearest"}
     config = texts.configure(base, steps=STEPS, batch_size=4, **often, **sure)
@@ -129,5 +135,6 @@ def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, on
     assert late[0] - early[0] < 64 * 2**20
     assert late[1] <= early[1] + 4  # a save may be under way
     assert late[2] <= early[2] + 4
-    assert len(outcomes.read_lines(tmp_path / "run")) == STEPS // 100 + 1
-    assert list_steps(tmp_path / "run" / "checkpoints") == [9_900, 10_000]
+    assert len(outcomes.read_lines(tmp_path / "run")) == 2 * STEPS // 100
+    assert (tmp_path / "run" / "metrics.jsonl").stat().st_size < 150_000
+    assert list_steps(tmp_path / "run" / "checkpoints") == [3_000, 5_000, 9_900, 10_000]
