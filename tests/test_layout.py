@@ -7,13 +7,12 @@ import ast
 import functools
 import graphlib
 import re
-import subprocess
 import sys
 
 import pytest
 
 from tests.conftest import LONGEST
-from tests.texts import ROOT
+from tests.texts import ROOT, run_python
 
 PACKAGE, FOLDER = ROOT / "bert_jax", ROOT / "tests"
 # From the top to the bottom: a room imports what stands in rows below its own, and itself. A file
@@ -175,7 +174,7 @@ def test_data_and_launchers_never_load_jax():
         f"    if found := [m for m in {(*HEAVY, 'pyarrow')} if m in sys.modules]:\n"
         "        sys.exit(f'{name} loads {found}')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_python(program)
     assert (done.returncode, done.stderr) == (0, "")
 
 

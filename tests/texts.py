@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,25 +55,14 @@ from bert_jax.config import default
 
 def get_config():
     config = default()
-    config.corpus.source = "files"
-    config.corpus.path = {path!r}
-    config.corpus.workers = 1
-    config.corpus.validation_fraction = 0.2
+    config.corpus.update(source="files", path={path!r}, workers=1, validation_fraction=0.2)
     config.tokenizer.vocab_size = 120
-    config.model.size = "tiny"
-    config.model.layers = 1
-    config.model.hidden = 64
-    config.model.heads = 2
-    config.steps = 30
-    config.batch_size = 16
-    config.sequence_length = 32
-    config.optim.warmup_steps = 5
-    config.optim.learning_rate = 5e-3
-    config.logging.every = 5
-    config.logging.trackers = ()
+    config.model.update(size="tiny", layers=1, hidden=64, heads=2)
+    config.update(steps=30, batch_size=16, sequence_length=32)
+    config.optim.update(warmup_steps=5, learning_rate=5e-3)
+    config.logging.update(every=5, trackers=())
     config.logging.samples = 0  # a program more to compile
-    config.checkpoints.every = 10
-    config.evals.validation.every = 10
+    config.checkpoints.every = config.evals.validation.every = 10
     return config
 '''
 
@@ -144,3 +134,10 @@ def run(
     process = start(*words, **settings)  # type: ignore[arg-type]  # devices or environment variables
     out, err = process.communicate(stdin, timeout=timeout)
     return process.returncode, out, err
+
+
+def run_python(source: str, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the text of a program in a process of its own, at the root of the checkout."""
+    command = [sys.executable, "-c", textwrap.dedent(source), *map(str, words)]
+    settings = {"env": os.environ | variables, "cwd": ROOT, "timeout": 300}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)

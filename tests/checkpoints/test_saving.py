@@ -2,9 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,9 +18,10 @@ from orbax.checkpoint._src.serialization import jax_array_handlers
 from bert_jax.checkpoints import manifest
 from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.errors import CheckpointError, DivergedError
-from tests import clusters, texts
+from tests import clusters
 from tests.checkpoints.interrupts import PLACES
 from tests.checkpoints.states import list_bits, make_state, open_folder, restore_state, save_steps
+from tests.texts import run_python
 
 
 def test_restore_returns_the_bits_that_were_saved(tmp_path):
@@ -165,13 +163,6 @@ def test_save_that_fails_leaves_the_steps_before(tmp_path, monkeypatch):
     assert list_bits(restore_state(tmp_path)[0]) == list_bits(make_state(1))
 
 
-def run_script(script: str, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, cwd=texts.ROOT
-    )
-
-
 # A process for each place, which is killed there. They are forked before jax begins any thread.
 KILLED = """
     import os, pathlib, sys, warnings
@@ -196,7 +187,7 @@ KILLED = """
 def killed(tmp_path_factory) -> tuple[Path, dict[str, int]]:
     """A folder of checkpoints for each place in a save, and how the process there ended."""
     folder = tmp_path_factory.mktemp("killed")
-    done = run_script(KILLED, folder)
+    done = run_python(KILLED, folder)
     lines = dict(line.split() for line in done.stdout.splitlines())
     assert lines.keys() == PLACES.keys(), done.stderr
     return folder, {place: int(code) for place, code in lines.items()}
@@ -262,7 +253,7 @@ TWO = """
 def test_two_processes_agree_on_what_to_restore(tmp_path):
     address = f"localhost:{clusters.free_ports(1)[0]}"
     with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda number: run_script(TWO, number, address, tmp_path), (0, 1)))
+        done = list(pool.map(lambda number: run_python(TWO, number, address, tmp_path), (0, 1)))
     for process in done:
         assert process.returncode == 0, process.stderr
         said = process.stdout.splitlines()[-1]  # gloo greets before
@@ -291,6 +282,6 @@ NOISE = """
 
 def test_only_the_first_error_of_a_save_is_told():
     """What the other arrays of a failed save raise later, nobody waits for."""
-    said = run_script(NOISE).stderr
+    said = run_python(NOISE).stderr
     assert "something else" in said
     assert not any(text in said for text in ("never retrieved", "Event loop"))

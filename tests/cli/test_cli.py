@@ -1,7 +1,6 @@
 """The command line: what it passes on, and how each kind of failure ends."""
 
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from bert_jax.predictors import TASKS
 from bert_jax.studies import actions
 from bert_jax.system import allocator
 from bert_jax.views import PAGES
-from tests.texts import ROOT
+from tests.texts import ROOT, run_python
 
 PARTS = [
     *([name] for name in sorted(cli.COMMANDS)),
@@ -191,7 +190,7 @@ def test_help_loads_no_jax():
         "    assert cli.execute([*words, '--help']) == 0\n"
         "    assert 'jax' not in sys.modules, words"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
+    done = run_python(source)
     assert done.returncode == 0, done.stderr
 
 
@@ -217,7 +216,5 @@ def test_backend_of_a_notebook_is_not_asked_for():
         "doctor.run = lambda *_: __import__('bert_jax.reporting.drawing')\n"
         "cli.main(['doctor'])"
     )
-    named = {"MPLBACKEND": "no_such_backend"}
-    command = [sys.executable, "-c", source]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | named)
+    done = run_python(source, MPLBACKEND="no_such_backend")
     assert done.returncode == 0, done.stderr

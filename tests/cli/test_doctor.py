@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from typing import Any
@@ -54,7 +53,7 @@ def test_doctor_answers_without_jax():
         "import sys\nfor name in ('jax', 'tokenizers'): sys.modules[name] = None\n"
         "from bert_jax import cli\ncli.main(['doctor'])"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    done = texts.run_python(source)
     assert done.returncode == 0, done.stderr
     assert "jax finds no device: " in done.stdout
 

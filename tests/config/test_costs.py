@@ -17,12 +17,11 @@ from bert_jax.training.step import compute_inputs, draw_state, make_update
 from experiments.performance.matmuls import count_matmuls
 from tests import tiny
 from tests.families import MODERN, NEO
+from tests.reference import VARIANTS
 
-GPT_BERT = "position=relative position_buckets=6 max_positions=18 norm=pre inner_norm=true "
-GPT_BERT += "norm_parameters=false mlp_biases=false gated=true attention_gate=true type_vocab=0"
 MODELS: dict[str, dict[str, Any]] = {
     "modernbert": MODERN | {"model__pooling": "mean", "model__pooler": "transform"},
-    "gpt_bert": dict(f"model__{knob}".split("=") for knob in GPT_BERT.split()),
+    "gpt_bert": {f"model__{knob}": value for knob, value in VARIANTS["gpt_bert"].items()},
     "electra": {"model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
     "neobert": NEO,
 }

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,6 +14,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from tests import clusters, variants
 from tests.net.train_rows import run_command
 from tests.parity import check_same, read_parameters
+from tests.texts import run_python
 
 GOLDEN = variants.GOLDEN / "huggingface"
 TABLE = "bert.embeddings.word_embeddings.weight"
@@ -195,8 +194,7 @@ def test_absurd_sizes_are_refused_in_little_memory(tmp_path):
         str(variants.folder(tmp_path / str(number), golden, **lines))
         for number, (golden, lines, _) in enumerate(ABSURD)
     ]
-    command = [sys.executable, "-c", LIMITED, *folders]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = run_python(LIMITED, *folders)
     assert done.returncode == 0, done.stderr
     for (code, message), (_, _, said) in itertools.zip_longest(json.loads(done.stdout), ABSURD):
         assert (code, said in message) == (4, True), message
@@ -216,6 +214,5 @@ def test_config_of_a_folder_starts_no_devices():
     """Else the processes of a run could not meet, as the config is read before they do."""
     (port,) = clusters.free_ports(1)
     folder = Path(__file__).parents[1] / "net" / "models" / "classify"
-    command = [sys.executable, "-c", JOINING, str(folder), f"localhost:{port}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = run_python(JOINING, folder, f"localhost:{port}")
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

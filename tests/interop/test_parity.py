@@ -12,6 +12,7 @@ from bert_jax.interop import huggingface, runs
 from bert_jax.objectives import network
 from tests import families
 from tests.families import CASES
+from tests.marks import mark_slow
 from tests.parity import (
     GOLDEN,
     HEADS,
@@ -27,7 +28,6 @@ from tests.parity import (
 )
 
 MODELS = GOLDEN / "huggingface"
-SLOW = pytest.mark.slow
 QUICK_HEADS = (  # the others are a part of these, or another size
     *("model", "pretraining", "causal_lm", "sequence_classification", "token_classification"),
     *("multiple_choice", "question_answering"),
@@ -36,12 +36,9 @@ QUICK = [
     *(("modernbert", "sequence_classification"), ("roberta", "masked_lm")),
     *(("electra", "pretraining"), ("neobert", "masked_lm")),
 ]
-EVERY = [case if case in QUICK else pytest.param(*case, marks=SLOW) for case in CASES]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK_HEADS else pytest.param(name, marks=SLOW) for name in HEADS]
-)
+@pytest.mark.parametrize("name", mark_slow(HEADS, QUICK_HEADS))
 def test_bert_heads_give_what_transformers_gives(name):
     found = huggingface.read_model(MODELS / name)
     golden = np.load(MODELS / name / "outputs.npz")
@@ -83,15 +80,13 @@ def test_bert_gradients_are_those_of_torch():
             assert np.abs(ours[name] - gradient).max() <= 1e-5 * largest, name
 
 
-@pytest.mark.parametrize(("family", "head"), EVERY)
+@pytest.mark.parametrize(("family", "head"), mark_slow(CASES, QUICK))
 def test_family_outputs_and_gradients_are_theirs(family, head, tmp_path):
     far = differences(tmp_path, family, head)
     assert {name: value for name, value in far.items() if value > 1e-5} == {}
 
 
-@pytest.mark.parametrize(
-    "family", ["modernbert", *(pytest.param(name, marks=SLOW) for name in families.UNTIED[1:])]
-)
+@pytest.mark.parametrize("family", mark_slow(families.UNTIED, ["modernbert"]))
 def test_untied_output_reads_its_own_matrix(family, tmp_path):
     """transformers' logits of the tied model say what vector the matrix is multiplied by."""
     folder, matrix = families.untied_folder(tmp_path, family)

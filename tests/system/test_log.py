@@ -1,9 +1,8 @@
 """The logger of the package: lines on standard error, unless a program says otherwise."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.texts import run_python
 
 PROGRAM = """
 import logging
@@ -27,7 +26,6 @@ child.warning("trouble: 100 %s\\x1b")
     ],
 )
 def test_program_redirects_or_silences_the_lines(before, after, lines):
-    command = [sys.executable, "-c", PROGRAM.format(before=before, after=after)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    done = run_python(PROGRAM.format(before=before, after=after))
+    assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == lines
