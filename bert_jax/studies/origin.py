@@ -45,7 +45,7 @@ def describe_origin(
         "command": tuple(command),
         "machine": {
             "platform": platform.platform(),
-            "cores": len(local.find_cores()),
+            "cores": machine.count_cores(),
             "memory_bytes": machine.count_memory(),
             "devices": len(local.find_accelerators()),
         },

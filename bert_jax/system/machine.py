@@ -62,10 +62,15 @@ def describe_host() -> dict[str, Any]:
 
 def count_cores() -> int:
     """Count the cores that this process may use."""
+    return len(list_cores())
+
+
+def list_cores() -> list[int]:
+    """List the numbers of the cores that this process may use."""
     process = psutil.Process()
     if hasattr(process, "cpu_affinity"):  # not on macOS
-        return len(process.cpu_affinity())
-    return psutil.cpu_count() or 1
+        return sorted(process.cpu_affinity())
+    return list(range(psutil.cpu_count() or 1))
 
 
 def read_cpuinfo(key: str) -> str:

@@ -18,6 +18,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.studies import engines
 from bert_jax.studies.engines import base, local, slurm
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.system import machine
 from tests import clusters
 
 # The name of a group says how long its worker runs, and with which code it ends.
@@ -125,7 +126,7 @@ def test_killed_job_is_lost_and_its_worker_ends(name, place, stand_ins):
 
 
 def test_local_engine_shares_out_the_cores(place):
-    cores = local.find_cores()
+    cores = machine.list_cores()
     if len(cores) < 2:
         pytest.skip("one core is nothing to share")
     engine = local.Local(place, 2, {})

@@ -15,6 +15,7 @@ from typing import Any
 from bert_jax.errors import ConfigError
 from bert_jax.studies.engines.base import start_worker
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.system import machine
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
@@ -35,7 +36,7 @@ class Local:
             raise ConfigError(f"engine local has no option {name!r}", "it has none")
         self._place = place
         self._devices = find_accelerators()
-        self._cores = find_cores()
+        self._cores = machine.list_cores()
         self._jobs = jobs or (1 if self._devices else len(self._cores))
         self.most = self.parallel = self._jobs
         self._slots: dict[int, subprocess.Popen[bytes]] = {}
@@ -80,13 +81,6 @@ class Local:
         if together > 1 and FRACTION not in os.environ:
             variables[FRACTION] = f"{MEMORY / together:.3f}"
         return variables
-
-
-def find_cores() -> list[int]:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def find_accelerators() -> list[str]:
