@@ -151,6 +151,9 @@ def test_local_engine_shares_out_gpus(place, monkeypatch, jobs, visible, share):
     variables = local.Local(place, jobs, {})._choose_devices(jobs - 1)
     assert variables.get("CUDA_VISIBLE_DEVICES") == visible
     assert variables.get(local.FRACTION) == share
+    for hidden, seen in {"-1": [], "": [], "1, GPU-8932f937,-1,0": ["1", "GPU-8932f937"]}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert local.find_gpus() == seen
 
 
 JOB = """

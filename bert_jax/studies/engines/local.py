@@ -5,8 +5,10 @@ two cores (measured with tiny models).
 """
 
 import importlib.util
+import itertools
 import math
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import machine
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.+")  # in CUDA_VISIBLE_DEVICES
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # variable: the share that jax allocates of a GPU
 MEMORY = 0.9  # share of a GPU's memory that processes which share the GPU may take together
@@ -99,9 +102,11 @@ def find_gpus() -> list[str]:
     if on_cpu or not any(map(importlib.util.find_spec, GPU_PLUGINS)):
         return []
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name for name in visible.split(",") if name.strip()]
-    names = (path.name.removeprefix("nvidia") for path in Path("/dev").glob(DEVICE_FILES[0]))
-    return sorted(names, key=int)
+        # CUDA ignores all names from the first on that names no GPU, such as -1.
+        names = (name.strip() for name in visible.split(","))
+        return [*itertools.takewhile(GPU_NAME.fullmatch, names)]
+    files = Path("/dev").glob(DEVICE_FILES[0])
+    return sorted((file.name.removeprefix("nvidia") for file in files), key=int)
 
 
 def share_out(items: Sequence[Any], jobs: int, slot: int) -> list[Any]:
