@@ -57,7 +57,7 @@ def list_leads(view: View, found: Findings) -> list[str]:
     best = [several[0].answer() for several in found.best if several]
     leads = best or [_name_best_point(view)]
     for comparison, gaps in zip(view.comparisons, found.gaps, strict=True):
-        leads += [count_significant(view, comparison, m, gaps) for m in comparison.metrics[:1]]
+        leads += [count_significant(comparison, m, gaps) for m in comparison.metrics[:1]]
     leads = list(filter(None, leads))
     room = WORDS - count_words([BRACKETS, METHODS])
     kept = leads
@@ -148,9 +148,7 @@ def _name_best_point(view: View) -> str:
     return f"The {least} {measure}, {value}, is that of {best}."
 
 
-def count_significant(
-    view: View, comparison: Comparison, metric: str, gaps: Sequence[Difference]
-) -> str:
+def count_significant(comparison: Comparison, metric: str, gaps: Sequence[Difference]) -> str:
     """Write a sentence that counts the significant gains and losses among differences of a metric.
 
     The result is "" if no difference has an interval.

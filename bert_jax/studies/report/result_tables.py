@@ -76,7 +76,7 @@ class ComparisonTables(NamedTuple):
     def count_others(self) -> Bullets:
         """Count the significant differences of each metric but the first, each in a sentence."""
         others = self.metrics[1:]
-        counts = [count_significant(self.view, self.spec, m, self.gaps) for m in others]
+        counts = [count_significant(self.spec, m, self.gaps) for m in others]
         return Bullets(list(filter(None, counts)))
 
     def tabulate_means(self, metrics: Sequence[str]) -> list[Table]:
