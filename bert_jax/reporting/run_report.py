@@ -171,8 +171,11 @@ def _explain_served(run: RunRecord) -> str:
     """Say how the step that is served was chosen among the saved steps."""
     if len(run.kept) == 1:
         return "the only one kept"
-    steps = " and ".join(f"{step:,}" for step, _ in sorted(run.kept))
-    if not run.ranked_by or run.kept[0][1] is None:
+    ranked = [step for step, metric in run.kept if run.ranked_by and metric is not None]
+    if len(ranked) == 1:
+        return "the only evaluated one of those kept"
+    steps = " and ".join(f"{step:,}" for step in sorted(ranked or dict(run.kept)))
+    if not ranked:
         return f"the latest of {steps}"
     best = "lowest" if find_direction(run.ranked_by) < 0 else "highest"
     return f"{best} validation {find_title(run.ranked_by.rpartition('/')[2])} of {steps}"

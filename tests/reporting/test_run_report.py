@@ -99,6 +99,12 @@ def show(folder: Path, kept=()) -> str:
         ([(600, 4.75)], "mlm_loss", "the only one kept"),
         ([(600, None), (400, None)], "mlm_loss", "the latest of 400 and 600"),
         ([(400, -0.45), (600, -0.4)], "mlm_accuracy", "highest validation MLM accuracy of 400"),
+        (
+            [(400, 4.7), (200, 4.8), (600, None)],
+            "mlm_loss",
+            "lowest validation MLM loss of 200 and 400 Time",
+        ),
+        ([(400, 4.7), (600, None)], "mlm_loss", "the only evaluated one of those kept"),
     ],
 )
 def test_page_says_why_a_step_is_served(kept, best, why, tmp_path):
