@@ -45,7 +45,7 @@ def measure_entropy(counts: np.ndarray) -> float:
     return -float((shares * np.log(shares)).sum()) + 0.0
 
 
-def find_problems(audit: dict[str, Any], pairs: str = "nsp") -> list[str]:
+def find_problems(audit: dict[str, Any], pairs: str) -> list[str]:
     """Return a warning for each fact that would spoil training with a value of `pairs`."""
     texts = []
     train = audit["train"]

@@ -121,7 +121,7 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
         "vocab_size": tokenizer.size,
         "unigram_entropy": audit.measure_entropy(np.load(work.result / "unigrams.npy")),
     }
-    facts["warnings"] = audit.find_problems(facts)
+    facts["warnings"] = audit.find_problems(facts, "none")  # a run warns of its own pairs
     for name, value in (("audit.json", facts), ("manifest.json", manifest)):
         disk.write(work.result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
     if corpora.fingerprint_corpus(config, final.parent) != fingerprint:

@@ -43,6 +43,8 @@ def test_every_start_warns_of_problems(tmp_path, pairs, capsys, monkeypatch):
         assert warnings.count("sentences that came before") == 1
         assert warnings.count("9 lines with bytes that are no text") == 1
         assert warnings.count("have one sentence") == (pairs == "nsp")
+    (facts,) = tmp_path.rglob("audit.json")  # which doctor reads, of no config
+    assert "NSP" not in facts.read_text()
     monkeypatch.setattr(jax, "process_index", lambda: 1)  # one of several processes speaks
     data.load_training_data(config)
     assert not capsys.readouterr().err
