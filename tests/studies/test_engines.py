@@ -229,6 +229,16 @@ def test_engine_refuses_what_it_cannot_use(name, options, message, stand_ins, pl
         engines.TABLE[name](place, 0, options)
 
 
+def test_slurm_says_why_it_takes_no_job(stand_ins, place, monkeypatch):
+    def refuse(*_: Any) -> None:
+        raise clusters.FailedJobError("sbatch: error: invalid partition\nsbatch: error: failed")
+
+    monkeypatch.setattr(clusters.AutoExecutor, "submit_array", refuse)
+    engine = engines.TABLE["slurm"](place, 0, {"cluster": "local"})
+    with pytest.raises(ConfigError, match="invalid partition sbatch: error: failed"):
+        list(engine.start(["a-0-0"]))
+
+
 @pytest.mark.parametrize(
     ("jobs", "options", "most"), [(0, {}, 2), (1, {}, 1), (0, {"num_cpus": "2"}, 1)]
 )

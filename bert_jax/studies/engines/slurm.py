@@ -110,7 +110,13 @@ class Slurm:
     def start(self, groups: Sequence[str]) -> Iterator[Any]:
         """Submit groups as one job array."""
         works = [Work(self._place.workdir, group, os.getcwd()) for group in groups]
-        yield from self._executor.submit_array(works) if works else []
+        try:
+            jobs = self._executor.submit_array(works) if works else []
+        except self._submitit.core.utils.FailedJobError as error:  # what sbatch says
+            hint = "give other values by --engine-option, such as slurm_partition=NAME"
+            problem = f"SLURM takes no job: {' '.join(str(error).split())}"
+            raise ConfigError(problem, hint) from error
+        yield from jobs
 
     def poll(self, worker: Any) -> int | None:
         """Return the exit code of a job; None while it runs.
