@@ -48,8 +48,8 @@ class Progress:
     def estimate_seconds(self, parallel: int = 0) -> float | None:
         """Estimate the seconds left; None if the speed or a cell's number of steps is unknown.
 
-        It is also None if only evaluations are left, because nothing counts their work.
-        `parallel` is the number of workers, by default the number of groups that run now.
+        It is also None if only evaluations are left, because nothing counts their work. `parallel`
+        is the number of workers. More may run, on SLURM, and each works on one of the groups left.
         """
         running = {self.groups.get(c.entry.id) for c in self.cells if c.state.name == "running"}
         left = [cell for cell in self.unfinished if cell.state.name != "failed"]
@@ -59,7 +59,8 @@ class Progress:
             return 0.0
         if not (self.pace and flops and all(cell.state.steps for cell in left)):
             return None
-        return flops / self.pace / (parallel or len(running) or 1)
+        groups = {self.groups.get(cell.entry.id) for cell in left}
+        return flops / self.pace / min(max(parallel, len(running), 1), len(groups))
 
     def format_line(self, parallel: int = 0) -> str:
         """Format a line with the counts of states, the step of running cells, and the time left."""

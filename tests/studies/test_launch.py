@@ -153,7 +153,9 @@ def test_time_left_follows_what_was_measured(bench, capfd):
         bench.run()
     now = progress.read_progress(bench.place)
     assert now.counts["waiting"] == 2
-    assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
+    one_group = replace(now, groups=dict.fromkeys(now.groups, "g"))
+    for state, parallel, seconds in ((now, 2, 10), (now, 8, 10), (one_group, 8, 20), (now, 0, 20)):
+        assert state.estimate_seconds(parallel) == pytest.approx(seconds, rel=0.01)
     first, second = now.unfinished
     epochs = replace(first, state=replace(first.state, steps=0))  # of data that nothing has read
     trained = replace(first, state=replace(first.state, step=5))  # its evaluations are left
