@@ -55,9 +55,12 @@ def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: 
     left = {cell.id: cell for cell in cells}
     groups = []
     for name, group in place.read_groups().items():
-        known = tuple(left.pop(cell) for cell in group.cells if cell in left)
-        if known:
-            groups.append(Group(name, known, group.slots))
+        known = [left[cell] for cell in group.cells if cell in left]
+        # Several processes train one cell, and the group was planned before they were asked for.
+        outdated = len(group.cells) > 1 and any(cell.config.parallel.distributed for cell in known)
+        if known and not outdated:
+            groups.append(Group(name, tuple(known), group.slots))
+            left = {cell: left[cell] for cell in left if cell not in group.cells}
     groups += plan_groups([*left.values()], fuse, parallel)
     # The longest first.
     return sorted(groups, key=lambda group: (-count_work(group.cells), group.id))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.groups import WIDEST, find_groups, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 
@@ -72,6 +73,24 @@ def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, parallel, ra
     assert len({group.id for group in found}) == len(found)
     random.shuffle(cells)
     assert plan_groups(cells, fuse, parallel) == found
+
+
+def test_cells_of_several_processes_leave_their_group(tmp_path):
+    """A study begun with one process a group goes on with several processes a cell."""
+    place = StudyFolder(tmp_path)
+    cells = [at(0.15), at(0.2), at(0.3)]
+    place.write_group("g", [one.id for one in cells], 20)
+    (group,) = find_groups(place, cells[1:], "auto", 1)
+    assert (group.id, group.cells) == ("g", (*cells[1:],))
+    parallel = dataclasses.replace(ONE.config.parallel, distributed=True)
+    joined = [
+        dataclasses.replace(one, config=dataclasses.replace(one.config, parallel=parallel))
+        for one in cells
+    ]
+    for left in joined, joined[2:]:
+        found = find_groups(place, left, "auto", 1)
+        assert sorted(one.id for group in found for one in group.cells) == [one.id for one in left]
+        assert all(len(group.cells) == 1 and group.id != "g" for group in found)
 
 
 MAY_DIFFER = {  # with another value than that of ONE
