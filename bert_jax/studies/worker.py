@@ -251,8 +251,8 @@ class Worker:
         """Fine-tune the checkpoints of several cells in one program, as one of their evaluations.
 
         The results are the metrics of the last evaluation on validation. Each fine-tuning has the
-        seed and data order of its cell, so that runs which are paired in the study are paired here
-        too.
+        seed and data order of its cell, unless the evaluation names others, so that runs which are
+        paired in the study are paired here too.
         """
         from bert_jax import recipes
         from bert_jax.config import resolve
@@ -260,9 +260,9 @@ class Worker:
         jobs = []
         for cell in cells:
             settings = cell.evaluations[name]
-            changes = {"data_seed": cell.config.data_seed} | dict(settings["changes"])
+            seeds = {"seed": cell.seed, "data_seed": cell.config.data_seed}
+            changes = seeds | dict(settings["changes"])
             tree = recipes.finetuning(settings["task"], str(self._find_last(cell)), changes)
-            tree.seed = cell.seed
             config = resolve(tree)
             folder = self._place.finetune(cell.id, name)
             remove_outdated(config, folder)

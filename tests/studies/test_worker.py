@@ -122,10 +122,11 @@ def test_finetunings_with_patience_train_alone(done, monkeypatch):
 def test_finetuning_without_scores_has_no_result(done):
     """Even if a stop signal came, because it came after the last update."""
     place, (cell, _) = done
-    asked = {"late": {"kind": "finetune", "task": "sst2", "changes": {}}}
+    asked = {"late": {"kind": "finetune", "task": "sst2", "changes": {"seed": 7}}}
 
     def stop(jobs: list[Any], **_: object) -> bool:
-        for _, folder in jobs:
+        for config, folder in jobs:
+            assert (config.seed, config.data_seed) == (7, 3)  # as asked for, and the cell's
             folder.mkdir(parents=True)
             (folder / "metrics.jsonl").touch()
         return True
