@@ -366,10 +366,15 @@ def _read_config(text: str) -> Config:
 
 
 def hash_evaluation(cell: Cell, name: str) -> str:
-    """Return a hash of an evaluation's definition; a result with another hash is outdated."""
-    masks = {  # of evaluations, which the cell's id does not cover
+    """Return a hash of an evaluation's definition; a result with another hash is outdated.
+
+    The hash has the settings that suites read, and that the id of the cell does not cover: of
+    `validation`, or of all evaluations of labelled data.
+    """
+    masks = {
         name: {knob: value for knob, value in asdict(settings).items() if knob not in WHEN}
         for name, settings in cell.config.evals.items()
+        if name == "validation" or cell.config.task.source
     }
     text = json.dumps([cell.id, cell.evaluations[name], masks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -46,16 +46,17 @@ def test_cells_and_results_are_read_as_written(place, cells):
 
 @pytest.mark.fault(25)
 def test_result_stands_for_the_evaluation_it_is_of(place, cells):
-    """Not for another definition, for other masks, or for another cell."""
+    """Not for another definition, for other masks, or for another cell; one more spoils none."""
     cell = cells[0]
     place.write_result(cell, "validation", {"mlm_loss": 1.5}, 2.5, {})
 
-    def with_evals(**changes: object) -> Cell:
+    def with_evals(name: str = "validation", **changes: object) -> Cell:
         settings = dataclasses.replace(cell.config.evals["validation"], **changes)
-        config = dataclasses.replace(cell.config, evals={"validation": settings})
+        config = dataclasses.replace(cell.config, evals=cell.config.evals | {name: settings})
         return dataclasses.replace(cell, config=config)
 
     assert place.read_result(with_evals(every=7, batch_size=3), "validation")
+    assert place.read_result(with_evals("more", rate=0.4), "validation")
     asked = {"validation": {"kind": "suite", "name": "nsp", "ask": {}}}
     others = [with_evals(rate=0.4), dataclasses.replace(cell, evaluations=asked)]
     assert [place.read_result(other, "validation") for other in others] == [None, None]
