@@ -21,6 +21,7 @@ from tests.suites.asking import ask
 from tests.texts import ROOT
 
 pytestmark = pytest.mark.usefixtures("one_device")
+UNNAMED = {"classify": knobs.Objective(1.0, ("LABEL_0", "LABEL_1"))}
 F1 = (("task.metrics", "('accuracy','f1','mcc')"),)
 
 
@@ -117,10 +118,23 @@ def test_glue_leaves_out_a_task_with_a_bad_row(root, trained, tmp_path):
     folder = shutil.copytree(root / "SST-2", tmp_path / "SST-2").parent
     (folder / "CoLA").mkdir()
     (folder / "CoLA" / "dev.tsv").write_text("gj04\tmaybe\t\tThe cat sleeps.\n")
-    unnamed = {"classify": knobs.Objective(1.0, ("LABEL_0", "LABEL_1"))}
-    run = trained.replace_sections(objectives=unnamed)
+    run = trained.replace_sections(objectives=UNNAMED)
     source = f"files:{folder}"
     assert ask(run, "glue", source=source) == {"sst2": ask(run, "sst2", source=source)}
+
+
+def test_glue_submits_only_the_task_of_the_run(root, trained, tmp_path):
+    """Classes without names fit every task of two."""
+    for name in ("SST-2", "WNLI"):
+        shutil.copytree(root / "SST-2", tmp_path / "glue" / name)
+    (tmp_path / "glue" / "WNLI" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    run = trained.replace_sections(objectives=UNNAMED)
+    asked = {"source": f"files:{tmp_path / 'glue'}", "submission": str(tmp_path / "sent")}
+    assert ask(run, "glue", **asked) == {"sst2": {"test/examples": 16}}
+    assert [file.name for file in (tmp_path / "sent").iterdir()] == ["SST-2.tsv"]
+    nameless = run.replace_sections(task=dataclasses.replace(run.config.task, name=""))
+    with pytest.raises(ConfigError, match="names no task of GLUE"):
+        ask(nameless, "glue", **asked)
 
 
 def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path):
