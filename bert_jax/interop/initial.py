@@ -48,7 +48,7 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
     theirs |= _copy_transforms(ours, theirs)
     other = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
     fresh = {name for name in other if config.init_fresh and re.search(config.init_fresh, name)}
-    _check_fit(config, run, theirs, sorted(other - fresh))
+    _check_fit(config, run, theirs, other, fresh)
     # What parameters there are, and their shapes, shows the sizes and word_head.
     differ = list_different_knobs(config, run.config.model).keys() - {*SIZES, "word_head"}
     if differ:
@@ -89,24 +89,33 @@ def _allow_mask_token(params: Flat) -> Flat:
 
 
 def _check_fit(
-    config: knobs.Config, run: runs.TrainedModel, theirs: Flat, wrong: list[str]
+    config: knobs.Config, run: runs.TrainedModel, theirs: Flat, other: set[str], fresh: set[str]
 ) -> None:
-    """Refuse a model if it lacks parameters, or if its shapes or number of layers differ."""
+    """Refuse a model if it lacks parameters, or if its shapes or number of layers differ.
+
+    `other` names the parameters that it lacks or has in another shape, and `fresh` those of them
+    that `init_fresh` lets start fresh.
+    """
     source = config.init_from
-    sizes = f"set config.model: {_list_settings(run.config.model, SIZES)}"
+    wrong = sorted(other - fresh)
     absent = [name for name in wrong if name not in theirs]
+    sizes = f"set config.model: {_list_settings(run.config.model, SIZES)}"
+    is_resized = any(name in theirs and name.startswith("encoder/") for name in wrong)
+    named = fresh.union(absent) if is_resized else other
+    # The head of each, or its module of the encoder.
+    found = (re.match(r"encoder/[^/]+|[^/]+", name) for name in named)
+    parts = sorted({match[0] for match in found if match})
+    hint = f"--config.init_fresh='^({'|'.join(parts)})/' starts them fresh"
     if absent:
-        # The head of each, or its module of the encoder.
-        found = (re.match(r"encoder/[^/]+|[^/]+", name) for name in absent)
-        parts = {match[0] for match in found if match}
-        hint = f"--config.init_fresh='^({'|'.join(sorted(parts))})/' starts them fresh"
         if run.config.model.layers != config.model.layers:
             hint = f"{sizes}; or {hint}"
         raise ConfigError(f"init_from {source} lacks {list_names(absent)}", hint)
     last = f"encoder/layer_{config.model.layers}/"  # the first layer that is too much
-    wrong = wrong + [name for name in theirs if name.startswith(last)]
-    if wrong:
-        raise ConfigError(f"init_from {source} has another shape for {list_names(wrong)}", sizes)
+    more = [name for name in theirs if name.startswith(last)]
+    if wrong or more:
+        hint = sizes if is_resized or more else hint
+        said = f"init_from {source} has another shape for {list_names(wrong + more)}"
+        raise ConfigError(said, hint)
 
 
 def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) -> Flat:

@@ -12,6 +12,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.data.engines import build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError
 from bert_jax.interop import initial, runs
 from bert_jax.objectives import diffusion
 from bert_jax.system import trees
@@ -53,6 +54,21 @@ def test_start_draws_only_what_is_named_fresh(run, changes, drawn):
     for name, value in found.items():
         expected = fresh if re.search(drawn, name) else old
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_hint_names_all_that_would_start_fresh(run, monkeypatch):
+    """So that following it once is enough, also after another value of init_fresh."""
+    heads = BOTH | {"nsp": knobs.Objective(1.0)}
+    config = dataclasses.replace(run.config, objectives=heads, init_fresh="^sop/")
+    with pytest.raises(ConfigError, match="run lacks nsp/") as lacking:
+        start(config, run.tokenizer)
+    assert "init_fresh='^(nsp|sop)/'" in lacking.value.hint
+    head = {**run.params["mlm"], "bias": np.zeros(1, np.float32)}
+    other = dataclasses.replace(run, params={**run.params, "mlm": head})
+    monkeypatch.setattr(runs, "open_run", lambda *_: other)
+    with pytest.raises(ConfigError, match="another shape for mlm/bias") as differing:
+        start(run.config, run.tokenizer)
+    assert "init_fresh='^(mlm)/'" in differing.value.hint
 
 
 def test_start_keeps_the_rows_of_shared_pieces(run):
