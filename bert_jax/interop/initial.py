@@ -8,7 +8,7 @@ its vector, and any other piece starts fresh.
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import knobs
+from bert_jax.data import engines
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
@@ -173,12 +174,18 @@ def _remap_rows(
             f"--config.tokenizer.path={run.tokenizer_path} takes its own; "
             "--config.init_vocab=remap moves its vectors",
         )
-    their_ids = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
+    our_pieces: Sequence[Any] = tokenizer.vocab
+    their_pieces: Sequence[Any] = run.tokenizer.vocab
+    if tokenizer.kind != run.tokenizer.kind:
+        our_pieces, their_pieces = map(_read_pieces, (tokenizer, run.tokenizer))
+    their_ids: dict[Any, int] = {}
+    for their_id, piece in enumerate(their_pieces):
+        their_ids.setdefault(piece, their_id)  # punctuation may be there after a blank too
     # Special tokens are matched by their roles, whatever they are called.
     for our_id, their_id in zip(tokenizer.special, run.tokenizer.special, strict=True):
-        their_ids[tokenizer.vocab[our_id]] = their_id
-    rows = [i for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
-    sources = [their_ids[tokenizer.vocab[i]] for i in rows]
+        their_ids[our_pieces[our_id]] = their_id
+    rows = [i for i, piece in enumerate(our_pieces) if piece in their_ids]
+    sources = [their_ids[our_pieces[i]] for i in rows]
     moved = dict(theirs)
     tables = ours.keys() & theirs.keys() & set(PADDED)
     alike = sorted(name for name in tables if ours[name].shape[1:] == theirs[name].shape[1:])
@@ -188,6 +195,21 @@ def _remap_rows(
     kept = f"{len(rows):,} of {tokenizer.size:,} pieces keep their rows"
     logger.info(f"init_from {config.init_from}: {kept}")
     return moved
+
+
+def _read_pieces(tokenizer: Tokenizer) -> list[tuple[bool, str]]:
+    """Return for each piece whether it continues a word, and its text without the mark of its kind.
+
+    So `##ing` of WordPiece equals `ing` of byte-level BPE, and `the` equals `Ġthe`. Punctuation
+    continues no word, because WordPiece marks none.
+    """
+    mark = f"^{engines.PREFIX}" if tokenizer.kind == "wordpiece" else "^[ ▁]"
+    pieces = []
+    for piece, continues in zip(tokenizer.shown, tokenizer.continuation, strict=True):
+        text = re.sub(mark, "", piece)
+        is_word = any(map(str.isalnum, text))
+        pieces.append((bool(continues) and is_word, text))
+    return pieces
 
 
 def _describe(tokenizer: Tokenizer) -> str:

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tokenizers import models
 
 from bert_jax.config import knobs
-from bert_jax.data.engines import build_wordpiece
+from bert_jax.data.engines import SPECIALS, build_byte_level, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import initial, runs
@@ -71,15 +72,29 @@ def test_hint_names_all_that_would_start_fresh(run, monkeypatch):
     assert "init_fresh='^(mlm)/'" in differing.value.hint
 
 
+def check_rows(run: runs.TrainedModel, tokenizer: Tokenizer, sources: dict[str, str]) -> None:
+    """Check that each piece begins with the row of a piece of the run, or else with a fresh row."""
+    config = dataclasses.replace(run.config, init_vocab="remap")
+    trees_of = start(config, tokenizer)
+    fresh, found, old = (tree["encoder"]["embeddings"]["token"] for tree in (*trees_of, run.params))
+    for row, piece in enumerate(tokenizer.vocab):
+        known = piece in sources
+        expected = old[run.tokenizer.vocab.index(sources[piece])] if known else fresh[row]
+        np.testing.assert_array_equal(found[row], expected, err_msg=piece)
+
+
 def test_start_keeps_the_rows_of_shared_pieces(run):
     vocab = run.tokenizer.vocab
     other = [*vocab[:5], "zebra", *vocab[:4:-1]]  # one more, the rest backwards
-    config = dataclasses.replace(run.config, init_vocab="remap")
-    trees_of = start(config, Tokenizer(build_wordpiece(other)))
-    fresh, found, old = (tree["encoder"]["embeddings"]["token"] for tree in (*trees_of, run.params))
-    for row, piece in enumerate(other):
-        expected = fresh[row] if piece == "zebra" else old[vocab.index(piece)]
-        np.testing.assert_array_equal(found[row], expected, err_msg=piece)
+    check_rows(run, Tokenizer(build_wordpiece(other)), {piece: piece for piece in vocab})
+
+
+def test_start_matches_pieces_of_another_kind(run):
+    """A piece continues a word in both vocabularies, or in none, unless it is punctuation."""
+    sources = {name: name for name in SPECIALS}
+    sources |= {"Ġthe": "the", "a": "##a", "Ġa": "a", ".": ".", "Ġ.": "."}
+    ids = {piece: i for i, piece in enumerate([*sources, "the", "Ġzebra"])}
+    check_rows(run, Tokenizer(build_byte_level(models.BPE(ids, []))), sources)
 
 
 def test_head_over_labels_begins_as_a_like_mlm_head(run):
