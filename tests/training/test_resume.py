@@ -60,6 +60,16 @@ def test_resume_refuses_another_config_by_name():
     assert check(longer, "steps", "optim.warmup_fraction")
 
 
+@pytest.mark.fault(7)
+def test_resume_finds_the_same_vocabulary_elsewhere():
+    before = tiny.config()
+    tokenizer = dataclasses.replace(before.tokenizer, path="moved")
+    moved = dataclasses.replace(before, tokenizer=tokenizer)
+    assert check_same(before, moved)
+    with pytest.raises(ConfigError, match=r"tokenizer.path: '' -> 'moved'"):
+        check_same(before, moved, tokenizer="d" * 64)
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_resume_may_evaluate_another_split(tmp_path, labelled):
     """The corpus of a labelled task has the examples of this split; text is another corpus."""
