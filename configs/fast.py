@@ -36,7 +36,7 @@ def get_config(size="base"):
     config.optim.schedule = "linear"
     config.optim.learning_rate = 3.5e-3
     config.optim.warmup_steps = 3_125
-    config.checkpoints.every = 1_000
+    config.checkpoints.every = 1_250
     config.evals.validation.every = 2_500
     config.evals.validation.batch_size = None  # rows a device as in training: 64 suit one device
     return config

@@ -166,13 +166,14 @@ class Checkpoints:
     #: epochs of a task between saves, in place of every
     epochs: Epochs | None = knob(None, "labels", free=True, resets=("every",))
     keep: Count = knob(2, free=True)  #: latest steps kept
-    at: tuple[Count, ...] = knob((), free=True)  #: steps that are saved and kept for good, as 8,16
+    at: tuple[Count, ...] = knob((), free=True)  #: steps saved and kept for good, as 8,16
     #: the same, by words read: between spaces, hyphens, apostrophes, each epoch anew; as
     #: 1000000,10000000
     at_words: tuple[Count, ...] = knob((), "text", free=True)
-    #: evaluations in a row without a better `best` before training ends; 0 never
+    #: evaluations in a row without a better `best`, which is saved, before training ends; 0 never
     patience: Natural = knob(0, "checkpoints.best", free=True)
-    best: str = "mlm_loss"  #: metric of evals.validation whose best step is kept; empty is none
+    #: metric of evals.validation whose best saved step is kept; empty is none
+    best: str = "mlm_loss"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,6 +88,20 @@ def warn_of_warmup(*several: Config) -> None:
             logger.warning(f"optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}")
 
 
+def warn_of_lost_best(c: Config) -> None:
+    """Warn if validation runs at steps that are not saved, so that the best of them is lost.
+
+    With patience each better step is saved.
+    """
+    saves = c.checkpoints
+    every = c.evals["validation"].every if saves.best and not saves.patience else 0
+    if every < c.steps and every % saves.every:
+        logger.warning(
+            f"evals.validation.every = {every} and checkpoints.every = {saves.every}: "
+            "the best step may be one that is not saved"
+        )
+
+
 # --- the rules ------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     known = config.epochs is None or bool(config.task.source)
     if known:
         validation.warn_of_warmup(config)
+        validation.warn_of_lost_best(config)
     if config.branch_from:
         branch.check_trunk(config)
     vocab_size = vocabulary.assumed_size(config)

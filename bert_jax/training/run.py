@@ -187,6 +187,10 @@ class Run:
         """True if the last evaluations, `patience` or more, did not improve on the best one."""
         return 0 < self.config.checkpoints.patience <= self.misses
 
+    def is_best(self, step: int) -> bool:
+        """Tell whether a step was evaluated, and no step before it was better."""
+        return self.rank == (step, self.best)
+
     # --- one update after the other ---------------------------------------------------------------
 
     def compute_inputs(self, step: int) -> StepInputs:

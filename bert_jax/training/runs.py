@@ -67,6 +67,7 @@ class Runs:
         self.config = config = self._runs[0].config
         if jax.process_index() == 0:
             validation.warn_of_warmup(*(run.config for run in self._runs))
+            validation.warn_of_lost_best(config)
         for run in self._runs:
             own = quotas.count_slots(run.config.masking, config.sequence_length, config.packing)
             slots = max(slots, own)
@@ -237,10 +238,15 @@ class Runs:
         return []
 
     def save_is_due(self, step: int) -> bool:
-        """Tell whether to save after an update: by `every`, by `at`, or because it is the last."""
+        """Tell whether to save after an update.
+
+        It is by `every`, by `at`, because the update is the last, or because it is the best so far
+        and patience may end the run before a better one.
+        """
         saves = self.config.checkpoints
-        due = step % saves.every == 0 or step in saves.at
-        return due or self.patience_ended or step == self.config.steps
+        due = step % saves.every == 0 or step in saves.at or step == self.config.steps
+        is_best = saves.patience > 0 and any(run.is_best(step) for _, run in self.list_active())
+        return due or is_best or self.patience_ended
 
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
         """Begin to save each run that has not diverged.

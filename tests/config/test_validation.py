@@ -107,3 +107,21 @@ def test_warn_says_that_a_run_ends_in_its_warm_up(capsys):
     said = capsys.readouterr().err
     assert said.count("warmup_steps = 100 exceeds steps = 5") == 1
     assert "ends at 0.04 of its peak" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        ({"evals.validation.every": 150}, True),
+        ({"evals.validation.every": 150, "checkpoints.patience": 3}, False),
+        ({"evals.validation.every": 150, "checkpoints.best": ""}, False),
+        ({"evals.validation.every": 150, "steps": 150}, False),
+        ({"evals.validation.every": 200}, False),
+        ({"evals.validation.every": 0}, False),
+    ],
+)
+def test_warn_says_that_the_best_step_may_be_lost(changes, lost, capsys):
+    tree = write({"steps": 1000, "checkpoints.every": 100, "optim.warmup_steps": 0} | changes)
+    validation.warn_of_lost_best(config.resolve(tree))
+    said = "evals.validation.every = 150 and checkpoints.every = 100"
+    assert capsys.readouterr().err.count(said) == lost

@@ -13,6 +13,7 @@ from bert_jax import train
 from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.config import load_file
 from bert_jax.evaluation import corpus
+from bert_jax.interop import runs
 from bert_jax.training.program import Program
 from tests import outcomes, texts
 from tests.config.settings import set_and_resolve
@@ -90,6 +91,16 @@ def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, on
     assert [meta["misses"] for meta in metas] == [0, 0, 1, 0, 1]
     ranked = [(step, loss) for step, loss in list_metrics(tmp_path) if loss is not None]
     assert ranked == [(4, 1.0), (2, 2.0)]
+
+
+def test_patience_serves_the_best_step_between_saves(base, tmp_path, monkeypatch, one_device):
+    """The third step is the best, and only the fourth is due to be saved."""
+    losses = iter((3.0, 2.5, 2.0, 2.2, 2.1))
+    monkeypatch.setattr(corpus.Evaluator, "__call__", lambda *_: {"mlm_loss": next(losses)})
+    patient = {"checkpoints__patience": 2, "checkpoints__every": 4, "evals__validation__every": 1}
+    train.run(texts.configure(base, steps=9, **patient), tmp_path, command=[])
+    assert list_metrics(tmp_path) == [(3, 2.0), (5, 2.1), (4, 2.2)]
+    assert runs.open_run(str(tmp_path)).step == 3
 
 
 # --- a long run -----------------------------------------------------------------------------------
