@@ -123,7 +123,7 @@ class StopFlag(signals.Handler):
         if not (self._in_loop or self._interrupts or self._distributed):
             raise KeyboardInterrupt(name)
         self.signal = number
-        ends = "saving after this step, then stopping" if self._in_loop else "stopping"
+        ends = "saving, then stopping" if self._in_loop else "stopping"
         _print(f"{name}: {ends}; {name} once more stops at once")
         if self._distributed:
             os.kill(os.getpid(), signal.SIGTERM)
