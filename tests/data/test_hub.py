@@ -131,6 +131,7 @@ def test_hub_commit_of_another_process_stays(tmp_path, monkeypatch):
         ({"gated": True}, "on the hub it is behind a gate", "hf auth login"),
         ({"path": "owner/other"}, "on the hub it is not there", "hf auth login"),
         ({"path": f"{NAME}:fr"}, "holds no parquet files", "there are de, en"),
+        ({"split": "trane"}, "has no split 'trane'", "one of test, train"),
         ({"text_field": "body"}, "has no column 'body'", "columns: text"),
     ],
 )

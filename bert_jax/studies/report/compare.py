@@ -94,7 +94,7 @@ def compare_gains(
     sides: tuple[Family, Family],
     baseline: str,
     metric: str,
-    count: int = 1,
+    count: int,
 ) -> list[Difference]:
     """Compare the gain of each point over the baseline in one family with its gain in another.
 
