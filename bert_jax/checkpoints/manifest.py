@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bert_jax.system import disk
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+LARGE = 1 << 20  # bytes of a file of arrays that takes long to hash
 Metrics = dict[int, float | None]
 
 
@@ -83,8 +85,11 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record | read_manifest(folder).get("changed", {})
 
 
-def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
-    """Describe the first file of `groups` that differs from the manifest; "" if there is none."""
+def find_problem(folder: Path, groups: tuple[str, ...], large: bool = False) -> str:
+    """Describe the first file of `groups` that differs from the manifest; "" if there is none.
+
+    The contents of large files are compared only with `large`, and then those of no others.
+    """
     try:
         files = read_manifest(folder)["files"]
     except CheckpointError as error:
@@ -92,11 +97,12 @@ def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
 
     def check_file(name: str) -> str:
         path = folder / name
+        written = files[name]["bytes"]
         try:
             size = path.stat().st_size
-            if size != files[name]["bytes"]:
-                return f"{path} ({size} bytes, {files[name]['bytes']} were written)"
-            if _hash_file(path) != files[name]["sha256"]:
+            if size != written:
+                return f"{path} ({size} bytes, {written} were written)"
+            if (written >= LARGE) == large and _hash_file(path) != files[name]["sha256"]:
                 return f"{path} (its sha256 differs)"
         except OSError as error:
             return f"{path} ({error.strerror})"
@@ -157,13 +163,18 @@ def list_metrics(run: Path) -> list[tuple[int, float | None]]:
 
 
 def choose_step(
-    folder: Path, step: int | None, groups: tuple[str, ...], best_first: bool = False
-) -> int | None:
+    folder: Path,
+    step: int | None,
+    groups: tuple[str, ...],
+    best_first: bool = False,
+    read: Callable[[Path], Any] = lambda source: None,
+) -> tuple[int, Any] | None:
     """Choose `step`, or the newest sound step, or with `best_first` the best sound step.
 
     Only the files of `groups` are verified. If they are damaged, a warning is logged and the next
     candidate is tried. If no candidate is sound, a CheckpointError is raised. The result is None if
-    no step was saved.
+    no step was saved, else the step and what `read` returns of its folder. It reads while the large
+    files are verified: what it returns or raises counts only if they are sound.
     """
     folder = folder.absolute()
     candidates = list_steps(folder)[::-1]
@@ -178,13 +189,20 @@ def choose_step(
         metrics, damaged = read_metrics(folder)
         candidates = damaged[::-1] + sort_best_first(metrics)  # any damaged step may be the best
     problems: list[str] = []
-    for candidate in candidates:
-        if problems:
-            logger.warning(f"checkpoint corrupt: {problems[-1]}; falling back to step {candidate}")
-        problem = find_problem(folder / str(candidate), groups)
-        if not problem:
-            return candidate
-        problems.append(problem)
+    with ThreadPoolExecutor(1) as reader:
+        for candidate in candidates:
+            if problems:
+                logger.warning(
+                    f"checkpoint corrupt: {problems[-1]}; falling back to step {candidate}"
+                )
+            source = folder / str(candidate)
+            problem = find_problem(source, groups)
+            if not problem:
+                content = reader.submit(read, source)
+                problem = find_problem(source, groups, large=True)
+                if not problem:
+                    return candidate, content.result()
+            problems.append(problem)
     if problems:
         raise CheckpointError(
             f"checkpoint corrupt: {problems[0]}",

@@ -1,6 +1,7 @@
 """Read checkpoints: verify their files, then read only the parameters, or the whole state."""
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,24 @@ Meta = dict[str, Any]
 # Orbax logs how long it waits, and the errors that it raises, with tracebacks.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
+# If several arrays cannot be written or read, as on a full disk, Orbax raises the first error. The
+# others come later, by asyncio's log and from threads of tensorstore: with tracebacks, behind the
+# line that says what to do.
+LATE = ("never retrieved", "Task was destroyed")
+logging.getLogger("asyncio").addFilter(
+    lambda record: not any(words in record.getMessage() for words in LATE)
+)
+usual_hook = sys.unraisablehook
+
+
+def ignore_closed_loop(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Report an error that no code can catch, unless an array came after its group had failed."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        usual_hook(unraisable)
+
+
+sys.unraisablehook = ignore_closed_loop
+
 
 def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
     """Read the parameters, as numpy arrays, and the JSON record (meta) of a step.
@@ -25,15 +44,19 @@ def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
     The step is `step`, or the best sound step, or the latest if no step has a metric. The arrays of
     the optimizer are neither read nor verified.
     """
-    chosen = choose_step(folder, step, ("params", "meta"), best_first=True)
-    if chosen is None:
+
+    def read(source: Path) -> PyTree:
+        params = source / "params"
+        return _read_arrays(params, _read_shapes(params))
+
+    found = choose_step(folder, step, ("params", "meta"), best_first=True, read=read)
+    if found is None:
         raise CheckpointError(
             f"no checkpoint in {folder.absolute()}",
             "give the folder of a run, or of one of its steps",
         )
-    source = folder.absolute() / str(chosen)
-    params = source / "params"
-    return _read_arrays(params, _read_shapes(params)), read_record(source)
+    chosen, params = found
+    return params, read_record(folder.absolute() / str(chosen))
 
 
 def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
@@ -83,7 +106,7 @@ def choose_together(
     if jax.process_index() == 0:
         try:
             found = choose_step(folder, step, groups)
-            number = nothing if found is None else found
+            number = nothing if found is None else found[0]
         except CheckpointError as problem:
             number = refused
             error = problem

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,21 +23,6 @@ from bert_jax.errors import CheckpointError, DivergedError, PeerLost
 from bert_jax.system import disk, trees
 
 logger = logging.getLogger(__name__)
-
-# If several arrays of a save cannot be written, as on a full disk, Orbax raises the first error.
-# The others come later, by asyncio's log and from threads of tensorstore: with tracebacks, behind
-# the line that says what to do.
-logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
-usual_hook = sys.unraisablehook
-
-
-def ignore_closed_loop(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Report an error that no code can catch, unless a write ended after its save had failed."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        usual_hook(unraisable)
-
-
-sys.unraisablehook = ignore_closed_loop
 
 PyTree = Any
 DRAFT = ".orbax-checkpoint-tmp"  # which Orbax adds to the name of a step that it writes

@@ -58,6 +58,31 @@ def test_spoiled_file_is_named_and_falls_back(spoil, sound, tmp_path, capsys):
         assert error.value.code == 4
 
 
+@pytest.mark.fault(5)
+def test_damaged_model_is_never_returned(tmp_path, capsys):
+    """Large files are verified while Orbax reads, which may then raise several errors."""
+    whole = make_state(1)
+    names = [f"layer_{number}" for number in range(9)]
+    random = np.random.default_rng(0)
+    whole["params"] |= {name: random.random((500, 1000), np.float32) for name in names}
+    made = open_folder(tmp_path, keep=2)
+    for step, metric in ((1, 2.0), (2, 1.0)):
+        made.save(step, whole, {}, metric)
+    made.close()
+    large = [p for p in list_files(tmp_path / "2", "params") if p.stat().st_size >= manifest.LARGE]
+    for path in large:
+        for place in range(10**6, path.stat().st_size, 10**6):
+            flip_bit(path, place)
+    params, meta = reading.read_model(tmp_path)
+    assert meta["step"] == 1
+    assert list_bits(params) == list_bits(whole["params"])
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: checkpoint corrupt: {large[0]} (its sha256 differs); falling")
+    assert said.count("\n") == 1
+    with pytest.raises(CheckpointError, match=r"^checkpoint corrupt: .*/2/"):
+        reading.read_model(tmp_path, 2)
+
+
 @pytest.mark.fault(1)
 def test_unfinished_saves_are_no_steps(folder, capsys):
     (folder / "50.orbax-checkpoint-tmp").mkdir()
