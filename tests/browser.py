@@ -30,7 +30,7 @@ def find_program() -> str:
     """Find the browser; without one the test is skipped."""
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is None:
-        pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} is installed")
+        pytest.skip(f"a browser is not installed: none of {', '.join(PROGRAMS)}")
     return found
 
 
