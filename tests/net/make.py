@@ -88,15 +88,18 @@ def make_answers(names: list[str]) -> None:
     golden.write("answers", frozen)
 
 
-PARTS = {
-    "training": make_training,
-    "batches": make_batches,
-    "preparation": make_preparation,
-    "configs": make_configs,
-    "study": make_study,
-    "answers": make_answers,
+PARTS = {  # what makes a part, and the rows of its files
+    "training": (make_training, ROWS),
+    "batches": (make_batches, [*ROWS_OF["batches"], *ROWS_OF["masks"]]),
+    "preparation": (make_preparation, prepare_rows.ROWS),
+    "configs": (make_configs, [*config_rows.CONFIGS, *config_rows.STUDIES]),
+    "study": (make_study, report_rows.STUDIES),
+    "answers": (make_answers, [row for _, rows, _ in answer_rows.PARTS for row in rows]),
 }
 
 if __name__ == "__main__":
     part, *rows = sys.argv[1:]
-    PARTS[part](rows)
+    make_part, known = PARTS[part]
+    if unknown := [row for row in rows if row not in known]:
+        sys.exit(f"no row of {part}: {', '.join(unknown)}")
+    make_part(rows)
