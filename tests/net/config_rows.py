@@ -1,4 +1,4 @@
-"""Configs as `bert-jax train --dry-run` resolves them: every file, preset and study.
+"""Resolved configs, as `bert-jax train --dry-run` prints them: every file, preset and study.
 
 Knobs are flat: the path with dots, and the value. The default config is whole, and every other one
 is what differs from it. A study is its base, what each of its points changes, and its cells.
@@ -14,6 +14,7 @@ from typing import Any
 import bert_jax
 from bert_jax.config import load_file
 from tests import texts
+from tests.net import inside
 from tests.net.train_rows import ROOT, print_here
 
 Knobs = dict[str, Any]
@@ -49,6 +50,8 @@ RECIPES += ("swag", "classify", "regress", "tag", "span", "choice")
 # Its batch of 255 rows does not divide over the eight fake devices of the tests' process.
 ONE_DEVICE = ("ablations.py:views",)
 CONFIGS = ("default", *FILES, *RECIPES)
+QUICK = ("preset.py", "tiny.py", "adapt.py:texts,init_from=models/bert", "finetune.py:sst2")
+DRY = tuple(name for name in FILES if name.startswith(QUICK))  # quick dry runs of files
 PLACES = tuple(file.parent.name for file in sorted((ROOT / "experiments").glob("*/study.py")))
 STUDIES = tuple(f"{place}:{scale}" for scale in ("docstrings", "cpu", "full") for place in PLACES)
 TABLES = tuple(name for name in STUDIES if not name.endswith(":cpu"))  # whose text is elsewhere
@@ -62,7 +65,14 @@ def measure(name: str) -> Knobs:
         return default()
     if name in RECIPES:
         return measure_recipe(name)
-    return _differences(default(), _resolved(name))
+    return _differences(default(), _resolve(load_file(f"checkout/configs/{name}")))
+
+
+def measure_dry(name: str) -> Knobs:
+    """Return the knobs of a file in configs/ that a dry run prints."""
+    words = ["train", f"--config=checkout/configs/{name}", "--workdir=w", "--dry-run"]
+    with texts.one_device() if name in ONE_DEVICE else contextlib.nullcontext():
+        return _differences(default(), _json(print_here(words)))
 
 
 def measure_recipe(name: str) -> Knobs:
@@ -78,7 +88,8 @@ def measure_study(name: str) -> Knobs:
     place, scale = name.split(":")
     spec = f"checkout/experiments/{place}/study.py:{scale}"
     study = load_file(spec, function="get_study")
-    found = _differences(default(), _run_dry(study.base))
+    find = _resolve if scale == "docstrings" else _run_dry
+    found = _differences(default(), find(study.base))
     for axis in study.axes:
         for point in axis.points:
             found[f"{axis.name} = {point.label}"] = dict(point.changes)
@@ -108,11 +119,9 @@ def default() -> Knobs:
     return _run_dry(bert_jax.default_config())
 
 
-def _resolved(name: str) -> Knobs:
-    """Return the knobs that a dry run of `bert-jax train` prints."""
-    words = ["train", f"--config=checkout/configs/{name}", "--workdir=w", "--dry-run"]
-    with texts.one_device() if name in ONE_DEVICE else contextlib.nullcontext():
-        return _json(print_here(words))
+def _resolve(tree: Any) -> Knobs:
+    """Return the knobs of a resolved config."""
+    return _flat(inside.resolve(tree))
 
 
 def _run_dry(tree: Any) -> Knobs:

@@ -1,10 +1,12 @@
-"""Give batches and corrupt them, with functions from inside the package.
+"""Resolve configs, give batches and corrupt them, with functions from inside the package.
 
-A rebuild adapts the two functions below, and nothing else of the net:
+A rebuild adapts the three functions below, and nothing else of the net:
 
-- `open_stream(tree)` takes a ConfigDict as a config file returns it, and prepares its data where
-  that is still to do. `Stream.batch(step)` gives the arrays of the batch of a step by name, step 0
-  first, as numpy. The names are those of the batch contract (`bert_jax/batch.py`).
+- `resolve(tree)` takes a ConfigDict as a config file returns it, and gives the resolved config as
+  nested dicts, as a dry run prints it.
+- `open_stream(tree)` takes such a ConfigDict, and prepares its data where that is still to do.
+  `Stream.batch(step)` gives the arrays of the batch of a step by name, step 0 first, as numpy. The
+  names are those of the batch contract (`bert_jax/batch.py`).
 - `Stream.corrupt(batch, step)` masks such a batch with the config's seed, as the update of that
   step does, and gives `inputs` [B, L], what the model reads; `predicted` [B, L], 1 where a token is
   predicted; and what the objective adds for each token. How predictions lie in slots is left out.
@@ -90,6 +92,19 @@ def _corrupt(
         vocab_size=vocab_size,
         slots=batch["tokens"].shape[1],
     )
+
+
+def resolve(tree: Any) -> dict[str, Any]:
+    """Resolve a config, a ConfigDict; of labelled data with what follows from these."""
+    config = configs.resolve(tree)
+    if config.task.source:
+        return configs.to_dict(data.load_training_data(config).config)
+    resolved = configs.to_dict(config)
+    if config.epochs is not None:  # of text, which need not be prepared yet
+        del resolved["steps"]
+        if config.optim.warmup_fraction is not None:
+            del resolved["optim"]["warmup_steps"]
+    return resolved
 
 
 def open_stream(tree: Any) -> Stream:

@@ -1,8 +1,9 @@
-"""Dry runs print the frozen configs of every file, preset and study."""
+"""Every file, preset and study has the frozen config, and dry runs print it."""
 
 import pytest
 
 from bert_jax.errors import ConfigError
+from tests.marks import mark_slow
 from tests.net import config_rows, golden
 
 pytestmark = pytest.mark.usefixtures("inputs")
@@ -40,6 +41,11 @@ def test_every_name_in_a_config_is_frozen(file, names):
 @pytest.mark.parametrize("name", config_rows.CONFIGS)
 def test_config_has_the_frozen_knobs(name):
     assert differences("configs", name, config_rows.measure(name)) == []
+
+
+@pytest.mark.parametrize("name", mark_slow(config_rows.FILES, config_rows.DRY))
+def test_dry_run_prints_the_frozen_knobs(name):
+    assert differences("configs", name, config_rows.measure_dry(name)) == []
 
 
 @pytest.mark.parametrize("name", STUDIES)
