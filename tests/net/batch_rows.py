@@ -5,6 +5,8 @@ array by array. The masks of each setting of text are hashed at the rates of `RA
 `PLAIN` also by every other rule that chooses, replaces or rounds.
 """
 
+import functools
+
 import numpy as np
 
 from bert_jax.config import load_file, override
@@ -99,9 +101,15 @@ def measure_masks(name: str) -> Frozen:
         return digests(corrupt_batches(open_row(RULES[name]))[1])
     found: Frozen = {}
     for rate in RATES:
-        _, masks = corrupt_batches(open_row(SETTINGS[name], masking__rate=rate))
+        _, masks = corrupt_setting(name, rate)
         found |= {f"{array} at {rate:g}": text for array, text in digests(masks).items()}
     return found
+
+
+@functools.cache  # two tests read them
+def corrupt_setting(name: str, rate: float) -> tuple[list[inside.Arrays], list[inside.Arrays]]:
+    """Return the batches of a setting, and their masks at a rate."""
+    return corrupt_batches(open_row(SETTINGS[name], masking__rate=rate))
 
 
 def corrupt_batches(stream: inside.Stream) -> tuple[list[inside.Arrays], list[inside.Arrays]]:

@@ -106,23 +106,23 @@ def test_exported_model_has_the_same_arrays(folder, name, tmp_path):
 
 
 def test_python_gives_what_the_commands_print(folder):
-    bert = bert_jax.load("models/bert")
-    masked = answer_rows.ask("bert: predict fill-mask --top-k=3 masks.txt")
-    lines = (folder / "masks.txt").read_text().splitlines()
-    assert answer_rows.as_json(bert.fill_mask(lines, top_k=3)) == masked
-    pairs = [line.split("\t") for line in (folder / "pairs.txt").read_text().splitlines()]
-    assert answer_rows.as_json(bert.nsp(pairs)) == answer_rows.ask("bert: predict nsp pairs.txt")
-    first, second = (folder / "words.txt").read_text().splitlines()
-    found = bert_jax.load("models/tag").tag([first, {"words": second.split()}])
-    assert answer_rows.as_json(found) == answer_rows.ask("tag: predict tag words.txt")
-    printed = answer_rows.ask("bert: evaluate --suite=blimp --source=files:pairs")
-    assert (
-        answer_rows.as_json(bert_jax.score(bert, "blimp", source="files:pairs"))
-        == (printed["blimp"])
-    )
-    embedded = answer_rows.ask("bert: predict embed --pooling=cls --normalize starts.txt")
-    found = bert.embed([row["text"] for row in embedded], pooling="cls", normalize=True)
-    np.testing.assert_allclose([row["embedding"] for row in embedded], found, rtol=1e-6)
+    files = [folder / f"{name}.txt" for name in ("masks", "pairs", "starts", "words")]
+    masks, pairs, starts, words = (file.read_text().splitlines() for file in files)
+    bert, tagger = bert_jax.load("models/bert"), bert_jax.load("models/tag")
+    found = {
+        "bert: predict fill-mask --top-k=3 masks.txt": bert.fill_mask(masks, top_k=3),
+        "bert: predict nsp pairs.txt": bert.nsp([line.split("\t") for line in pairs]),
+        "tag: predict tag words.txt": tagger.tag([words[0], {"words": words[1].split()}]),
+        "bert: evaluate --suite=blimp --source=files:pairs": {
+            "blimp": bert_jax.score(bert, "blimp", source="files:pairs")
+        },
+    }
+    for name, answer in found.items():
+        assert differences("questions", name, answer_rows.as_json(answer)) == [], name
+    frozen = FROZEN["questions"]["bert: predict embed --pooling=cls --normalize starts.txt"]
+    vectors = bert.embed(starts, pooling="cls", normalize=True)
+    expected = [row["embedding"] for row in frozen]
+    np.testing.assert_allclose(vectors, expected, rtol=TOLERANCE, atol=golden.ZERO * TOLERANCE)
 
 
 def test_probabilities_are_those_of_the_logits(folder):

@@ -10,6 +10,8 @@ from tests.net import batch_rows, golden, inside
 
 pytestmark = pytest.mark.usefixtures("inputs")
 FROZEN = {part: golden.read(part) for part in ("batches", "masks")}
+NESTED = ("nsp", "sop", "words", "spans", "pmi", "frequency_weights", "byte_pairs")
+NESTED += ("packed_documents", "packed_pairs", "static_copies")
 
 
 def differences(frozen: dict[str, str], found: dict[str, str]) -> list[str]:
@@ -32,28 +34,14 @@ def test_masks_have_the_frozen_digests(name):
     assert differences(FROZEN["masks"][name], batch_rows.measure_masks(name)) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nsp",
-        "sop",
-        "words",
-        "spans",
-        "pmi",
-        "frequency_weights",
-        "byte_pairs",
-        "packed_documents",
-        "packed_pairs",
-        "static_copies",
-    ],
-)
+@pytest.mark.parametrize("name", NESTED)
 def test_masks_spare_specials_and_are_nested_by_rate(name):
     """Special tokens are those that the tokenizer's files name; nothing else is left out."""
     row = batch_rows.SETTINGS[name]
     special = read_special(row.knobs.get("tokenizer.path", "models/bert"))
     lower, ordinary = [np.zeros(1)] * batch_rows.BATCHES, 0
     for rate in batch_rows.RATES:
-        batches, masks = batch_rows.corrupt_batches(batch_rows.open_row(row, masking__rate=rate))
+        batches, masks = batch_rows.corrupt_setting(name, rate)
         for number, (batch, mask) in enumerate(zip(batches, masks, strict=True)):
             untouched = np.isin(batch["tokens"], special)
             assert not mask["predicted"][untouched].any()
