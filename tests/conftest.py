@@ -98,8 +98,9 @@ KNOWN_SKIPS = (
 # Tests of a file share what they train and compile, so a process takes whole files (see the
 # Makefile): these first, as one of them begun last would leave the other processes idle.
 LONGEST = (
-    "net/test_matrix.py",
     "net/test_transcripts.py",
+    "net/test_devices.py",
+    "net/test_matrix.py",
     "training/test_step.py",
     "net/test_configs.py",
     "training/test_train.py",

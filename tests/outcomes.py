@@ -67,13 +67,18 @@ def samples(workdir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def assert_same(workdir: Path, reference: Path, step: int) -> None:
-    """The run in `workdir` ended as the reference did, in every bit."""
-    (ours, meta), (theirs, wanted) = state(workdir, step), state(reference, step)
+def assert_same_arrays(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Two states have the same leaves, in every bit."""
     assert ours.keys() == theirs.keys()
     assert {"params", "rest"} == {name.partition("/")[0] for name in ours}
     different = [name for name in ours if ours[name].tobytes() != theirs[name].tobytes()]
     assert not different, f"{len(different)} of {len(ours)} leaves differ, such as {different[:3]}"
+
+
+def assert_same(workdir: Path, reference: Path, step: int) -> None:
+    """The run in `workdir` ended as the reference did, in every bit."""
+    (ours, meta), (theirs, wanted) = state(workdir, step), state(reference, step)
+    assert_same_arrays(ours, theirs)
     for name in WALL:
         assert meta.pop(name)
         assert wanted.pop(name)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests import GARBAGE
 
@@ -28,20 +28,15 @@ CACHING = {  # rows that differ in numbers have one program, which is compiled o
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 DEVICES = "--xla_force_host_platform_device_count"
-COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's event of a program that is ready
 HEAVY = ("jax", "flax", "optax", "orbax.checkpoint", "bert_jax.train")  # what commands import
 
 
 class Result(NamedTuple):
-    """The exit code of a command, what it wrote, and when it compiled.
-
-    `compiled` has, for each program, how many lines metrics.jsonl had when it was ready.
-    """
+    """The exit code of a command, and what it wrote."""
 
     code: int
     stdout: str
     stderr: str
-    compiled: list[int]
 
 
 def make_environment(
@@ -80,17 +75,12 @@ def run_commands(
         cwd=folder,
         check=True,
     )
-    ended = json.loads((outputs / "ended.json").read_text())
+    codes = json.loads((outputs / "codes.json").read_text())
     texts = [
         [(outputs / f"{number}.{stream}").read_text() for stream in ("stdout", "stderr")]
         for number in range(len(commands))
     ]
-    return [Result(code, *text, late) for (code, late), text in zip(ended, texts, strict=True)]
-
-
-def _find_workdir(words: list[str]) -> Path:
-    """Return the folder that --workdir names."""
-    return Path(next((w for w in words if w.startswith("--workdir=")), "")[len("--workdir=") :])
+    return [Result(code, *text) for code, text in zip(codes, texts, strict=True)]
 
 
 def _run(number: int, words: list[str]) -> int:
@@ -112,7 +102,7 @@ def _kill(words: list[str]) -> bool:
     """
     from bert_jax.cli import execute
 
-    workdir = _find_workdir(words)
+    workdir = Path(next(w for w in words if w.startswith("--workdir="))[len("--workdir=") :])
     shutil.rmtree(workdir, ignore_errors=True)
     saves = workdir / "checkpoints"
     child = os.fork()
@@ -130,11 +120,12 @@ def _kill(words: list[str]) -> bool:
 
 
 def main() -> None:
-    """Kill and run the commands of standard input, and write how those end that were run."""
+    """Kill and run the commands of standard input, and write the exit codes of those that ended."""
     kill, commands = json.load(sys.stdin)
     gc.set_threshold(*GARBAGE)
     for name in HEAVY if kill else ():  # once for all processes
         importlib.import_module(name)
+    gc.freeze()  # what has been imported stays
     for words in kill:
         if not any(_kill(words) for _ in range(3)):  # a save may end before it is seen
             sys.exit(f"was never seen to save: {words}")
@@ -143,27 +134,9 @@ def main() -> None:
             from tests.texts import short_reports
 
             stack.enter_context(short_reports())
-        Path("outputs/ended.json").write_text(json.dumps(_run_all(commands)))
-
-
-def _run_all(commands: list[list[str]]) -> list[Any]:
-    """Run commands; return their exit codes, and when each compiled."""
-    from jax import monitoring
-
-    compiled: list[list[int]] = [[] for _ in commands]
-    codes: list[int] = []
-
-    def note(event: str, *_: Any, **__: Any) -> None:
-        metrics = _find_workdir(commands[len(codes)]) / "metrics.jsonl"
-        if event == COMPILED:
-            written = metrics.read_text().count("\n") if metrics.is_file() else 0
-            compiled[len(codes)].append(written)
-
-    monitoring.register_event_duration_secs_listener(note)
-    for number, words in enumerate(commands):
-        codes.append(_run(number, words))
-    sys.stdout.flush()
-    return list(zip(codes, compiled, strict=True))
+        codes = [_run(number, words) for number, words in enumerate(commands)]
+        sys.stdout.flush()
+        Path("outputs/codes.json").write_text(json.dumps(codes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A run that goes on is the run it was: what may change, and what is refused.
 
-That it ends with the same bits after a kill is held by tests/net/test_matrix.py and test_runs.py,
+That it ends with the same bits after a kill is held by tests/net/test_devices.py and test_runs.py,
 and on a GPU by tests/gpu.
 """
 

@@ -1,6 +1,6 @@
 """One update: what its loss must be before and after, and what it does with a bad gradient.
 
-That it is the same on any devices is held by tests/net/test_matrix.py.
+That it is the same on any devices is held by tests/net/test_devices.py.
 """
 
 import jax
