@@ -24,7 +24,7 @@ def get_config():
     config.logging.every = config.checkpoints.every = config.evals.validation.every = 2
     return config
 """
-ON_ALL_DEVICES = ("plan", "train_config")  # what they print tells how many devices there are
+ON_ALL_DEVICES = ("plan", "plan_slow", "train_config")  # what they print tells their number
 FIRST = "first"  # the transcript whose folder all others begin with
 NAMES = [
     pytest.param(path.stem, marks=pytest.mark.slow if path.stem.endswith("_slow") else ())
