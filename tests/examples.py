@@ -448,4 +448,6 @@ def welch(one: np.ndarray, two: np.ndarray) -> float:
         return float(len(one) == len(two))
     if one.var() / len(one) + two.var() / len(two) < 1e-24:
         return float(abs(one.mean() - two.mean()) < 1e-9)
-    return float(stats.ttest_ind(one, two, equal_var=False).pvalue)
+    # From means and deviations: given the numbers, scipy warns if all of one side are equal.
+    known = [n for side in (one, two) for n in (side.mean(), side.std(ddof=1), len(side))]
+    return float(stats.ttest_ind_from_stats(*known, equal_var=False).pvalue)
