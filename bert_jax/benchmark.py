@@ -69,10 +69,10 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     with memory.explain_out_of_memory(config, vocab_size, mesh):
         program = Program(config, SPECIAL, vocab_size, mesh)
         state = program.place([program.start.draw_state(config.seed)])
-        inputs = compute_inputs(config, 0)
+        step_inputs = compute_inputs(config, 0)
         for _ in range(WARM + updates):
             began = time.perf_counter()
-            state, metrics = program.update(state, batch, [inputs])
+            state, metrics = program.update(state, batch, [step_inputs])
             jax.block_until_ready(metrics)
             seconds.append(time.perf_counter() - began)
     tokens, flops = clock.count_work(config, vocab_size, batch)

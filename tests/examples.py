@@ -151,7 +151,7 @@ def theirs(text: Text, case: Case, seed: int = 1) -> "Finished":
 @functools.lru_cache
 def masker(settings: knobs.Masking, vocabulary: int, slots: int) -> Callable:
     rules = {"settings": settings, "special": SPECIAL, "vocab_size": vocabulary, "slots": slots}
-    return jax.jit(lambda batch, traced: corrupt.corrupt_batch(batch, traced, **rules)[0])
+    return jax.jit(lambda batch, step_inputs: corrupt.corrupt_batch(batch, step_inputs, **rules)[0])
 
 
 def ours(folder: Path, text: Text, case: Case) -> "Finished":
@@ -174,8 +174,8 @@ def ours(folder: Path, text: Text, case: Case) -> "Finished":
     source = pipeline.TextStream(
         dataclasses.replace(prepared, tokenizer=tokenizer), "train", config
     )
-    traced = compute_inputs(config, 0)
-    # What is traced, or not read, must not compile anew.
+    step_inputs = compute_inputs(config, 0)
+    # What is a step input, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
     mask = masker(plain, text.vocabulary, quotas.count_slots(config.masking, case.length))
     parts = []
@@ -192,7 +192,7 @@ def ours(folder: Path, text: Text, case: Case) -> "Finished":
             key: np.take(value, np.arange(start, start + ROWS), axis=0, mode="wrap")
             for key, value in whole.items()
         }
-        output = {key: np.asarray(value) for key, value in mask(batch, traced).items()}
+        output = {key: np.asarray(value) for key, value in mask(batch, step_inputs).items()}
         output["predict_weights"] = output["predict_weights"] > 0
         output["labels"] = output["labels"][:, 0]
         found.append([output[name] for name in OUTPUTS])

@@ -205,8 +205,8 @@ def test_minimal_loss_and_gradient_are_the_package_s(walk):
         return total / count
 
     @jax.jit
-    def compute(raw, inputs):
-        batch, _ = minimal.make_mask(config, tokenizer)(raw, inputs)
+    def compute(raw, step_inputs):
+        batch, _ = minimal.make_mask(config, tokenizer)(raw, step_inputs)
         params = minimal.init_params(config, tokenizer.size, batch)
         ours = jax.value_and_grad(minimal.compute_loss)(params, config, tokenizer.size, batch)
         named = {"encoder": params["encoder"], "mlm": params["head"]}

@@ -110,10 +110,10 @@ def batch(
     return b
 
 
-def traced(
+def make_step_inputs(
     settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")
 ) -> StepInputs:
-    """The traced numbers of a masking."""
+    """Make the step inputs of a masking."""
     fixed = settings.draw == "fixed"
     return StepInputs(
         quotas=quotas.selection_quotas(settings, settings.rate, length) if fixed else None,
@@ -128,9 +128,9 @@ def traced(
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _apply(b, numbers, settings, slots):
+def _apply(b, step_inputs, settings, slots):
     return corrupt.corrupt_batch(
-        b, numbers, settings=settings, special=SPECIAL, vocab_size=VOCAB, slots=slots
+        b, step_inputs, settings=settings, special=SPECIAL, vocab_size=VOCAB, slots=slots
     )
 
 
@@ -140,7 +140,7 @@ def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tu
     names = ["count", "random_from", "overflow", "rounding"]  # what is not a traced number
     names += ["rate", "prediction_rate"] if "views" in b else []
     code = knobs.Masking(**{name: getattr(settings, name) for name in names})
-    out, ledger = _apply(b, traced(settings, length, seed), code, slots or length)
+    out, ledger = _apply(b, make_step_inputs(settings, length, seed), code, slots or length)
     return jax.tree.map(np.asarray, out), jax.tree.map(float, ledger)
 
 

@@ -63,7 +63,7 @@ class Evaluator:
         self.count = self.source.examples_per_epoch
         self.settings = settings
         self.vocabulary = prepared.tokenizer.hash
-        self.traced = self.make_inputs(settings.rate)
+        self.step_inputs = self.make_inputs(settings.rate)
         unigram = unigram_log_probabilities(self._count_targets(prepared))
         step = _make_step(self.config, prepared, unigram)
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
@@ -116,19 +116,22 @@ class Evaluator:
             *(hashing.make_key(self.settings.seed, i) for i in range(1, count)),
         ]
         shifts = [int(draws.draw_shift(jnp.uint32(seed % 2**32), jnp.int32(0))) for seed in seeds]
-        inputs = []
+        masks = []
         for number, (seed, shift) in enumerate(zip(seeds, shifts, strict=True)):
             ahead = (shifts[0] - shift) / 2**32 + number / count
             turned = np.roll(drawn.rates, -round(ahead * rates.CELLS), axis=0)
-            traced = self.make_inputs(1.0)._replace(quotas=None, predict_quotas=None)
-            inputs.append(
-                traced._replace(seed=np.uint32(seed % 2**32), drawn=large._replace(rates=turned))
+            step_inputs = self.make_inputs(1.0)._replace(
+                quotas=None,
+                predict_quotas=None,
+                seed=np.uint32(seed % 2**32),
+                drawn=large._replace(rates=turned),
             )
-        return inputs
+            masks.append(step_inputs)
+        return masks
 
     def __call__(self, params: Any, progress: Progress = ignore_progress) -> dict[str, float]:
         """Return the metrics of the whole split, as {metric: value}."""
-        return self.evaluate_masks(params, [self.traced], progress)[0]
+        return self.evaluate_masks(params, [self.step_inputs], progress)[0]
 
     def evaluate_masks(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress = ignore_progress
@@ -158,7 +161,7 @@ class Evaluator:
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        for outputs in self._run_batches(params, masks or [self.traced], progress):
+        for outputs in self._run_batches(params, masks or [self.step_inputs], progress):
             for rows in outputs:
                 totals.add(_add_rows(rows))
             for name in (name for name in outputs[0] if name not in OF_TEXT):
@@ -193,7 +196,7 @@ class Evaluator:
         def compute(planned: inference.Planned) -> list[Metrics]:
             index = int(planned.rows[0]) // self.rows
             batch = inference.place_batch(self.source.evaluation_batch(index, self.rows), self.mesh)
-            return [self.step(params, batch, traced) for traced in masks]
+            return [self.step(params, batch, step_inputs) for step_inputs in masks]
 
         return (
             outputs for _, outputs in inference.run_plan(compute, self._plan_batches(), progress)
@@ -250,14 +253,14 @@ def _make_step(
     causal = table.get("causal_lm")  # reads the text as it is
     corrupt = objectives.choose_corruption(table)
 
-    def step(params: Any, batch: Batch, traced: StepInputs) -> Metrics:
+    def step(params: Any, batch: Batch, step_inputs: StepInputs) -> Metrics:
         if causal:
             masked = batch
             targets, weights = causal.find_targets(batch)
         else:
             masked, _ = corrupt(
                 batch,
-                traced,
+                step_inputs,
                 settings=config.masking,
                 special=special,
                 vocab_size=vocab_size,

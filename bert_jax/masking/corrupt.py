@@ -25,7 +25,7 @@ from bert_jax.masking.selection import Selection, Units
 
 def corrupt_batch(
     batch: Batch,
-    traced: StepInputs,
+    step_inputs: StepInputs,
     *,
     settings: knobs.Masking,
     special: Special,
@@ -37,7 +37,7 @@ def corrupt_batch(
 
     Args:
       batch: the host keys of `bert_jax.batch`.
-      traced: the quotas or the tables of drawn rates, the replacement shares, and the seed.
+      step_inputs: the quotas or the tables of drawn rates, the replacement shares, and the seed.
       settings: the rules of masking. The rates in it are read only if a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       vocab_size: number of tokens, without the padding of the table.
@@ -48,14 +48,15 @@ def corrupt_batch(
       The batch with `inputs` and `predict_*` added, and the ledger: {metric: (sum, count)}.
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
-    scores, boundary, replace_word, token_word = draws.draw_token_bits(batch, traced.seed)  # [B, L]
+    bits = draws.draw_token_bits(batch, step_inputs.seed)
+    scores, boundary, replace_word, token_word = bits  # [B, L]
 
     # How many tokens: the quota of each example, from the number of its tokens.
     eligible = unit_ids >= 0  # [B, L]
     counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
     lengths = sum_by_example(counted, batch)  # [B, S], the tokens that the rate multiplies
     available = sum_by_example(eligible, batch)  # [B, S], an upper bound of the quota
-    asked = _ask_quotas(batch, traced, settings, lengths)
+    asked = _ask_quotas(batch, step_inputs, settings, lengths)
 
     # Which tokens: the first units in the order of their scores.
     units = selection.sort_units(batch, scores, boundary)
@@ -66,14 +67,14 @@ def corrupt_batch(
     # What stands in their place.
     candidates = replacement_ids(settings, special, vocab_size)
     random = jnp.asarray(candidates)[(token_word % len(candidates)).astype(jnp.int32)]  # [B, L]
-    as_mask, as_random = _split_replacements(hit, replace_word, traced.replace)
+    as_mask, as_random = _split_replacements(hit, replace_word, step_inputs.replace)
     inputs = jnp.where(as_mask, special.mask, jnp.where(as_random, random, tokens))
     masked = {**batch, "inputs": inputs, **_fill_slots(tokens, wanted, slots)}
     if token_draws:
         columns = masked["predict_positions"]
         masked["predict_draws"] = jnp.take_along_axis(token_word, columns, -1)
-    if traced.drawn is not None and traced.drawn.weights is not None:
-        weights = traced.drawn.weights[available, jnp.minimum(asked.here, available)]  # [B, S]
+    if step_inputs.drawn is not None and step_inputs.drawn.weights is not None:
+        weights = step_inputs.drawn.weights[available, jnp.minimum(asked.here, available)]  # [B, S]
         masked["bound_weights"] = _spread_over_slots(weights, masked)
 
     n_selected = _count(hit)
@@ -99,9 +100,9 @@ def corrupt_batch(
         ledger["weight_fraction"] = _sum_weights(batch["unit_scales"], units, selected.taken)
     if asked.mean is not None:
         ledger["expected_fraction"] = (_count(asked.mean), _count(lengths))
-    if traced.drawn is not None:
+    if step_inputs.drawn is not None:
         own = sum_by_example(hit, batch)
-        ledger |= _count_by_decile(traced.drawn, asked, lengths, own, available)
+        ledger |= _count_by_decile(step_inputs.drawn, asked, lengths, own, available)
     if lengths.shape[1] > 1:
         ledger["examples_per_row"] = (_count(lengths > 0), _count(jnp.any(lengths > 0, axis=1)))
     return masked, ledger
@@ -126,21 +127,23 @@ class Asked(NamedTuple):
 
 
 def _ask_quotas(
-    batch: Batch, traced: StepInputs, settings: knobs.Masking, lengths: jax.Array
+    batch: Batch, step_inputs: StepInputs, settings: knobs.Masking, lengths: jax.Array
 ) -> Asked:
     """Compute the quotas of examples of `lengths` tokens [B, S], rounded as the settings say."""
-    word = draws.draw_roundings(batch, traced.seed) if settings.rounding == "unbiased" else None
-    if traced.drawn is not None:
-        u = draws.draw_u(batch, traced.seed)
-        quota = draw_quotas(traced.drawn, u, lengths, word)
+    word = None
+    if settings.rounding == "unbiased":
+        word = draws.draw_roundings(batch, step_inputs.seed)
+    if step_inputs.drawn is not None:
+        u = draws.draw_u(batch, step_inputs.seed)
+        quota = draw_quotas(step_inputs.drawn, u, lengths, word)
         return Asked(jnp.zeros_like(quota), quota, quota, u=u)
-    predicted = _look_up(traced.predict_quotas, lengths)
+    predicted = _look_up(step_inputs.predict_quotas, lengths)
     if "views" in batch:  # quotas are [V + 1, L + 1]
-        first = _look_up(traced.quotas, batch["views"], lengths)
-        last = _look_up(traced.quotas, batch["views"] + 1, lengths)
+        first = _look_up(step_inputs.quotas, batch["views"], lengths)
+        last = _look_up(step_inputs.quotas, batch["views"] + 1, lengths)
     else:
         first = Quotas(jnp.zeros_like(lengths), jnp.zeros_like(lengths, jnp.uint32))
-        last = _look_up(traced.quotas, lengths)
+        last = _look_up(step_inputs.quotas, lengths)
     if word is None:
         return Asked(first.whole, last.whole, predicted.whole)
     # The quota 4.35 is 5 if the word lies in the first 35 % of its range, and 4 otherwise.

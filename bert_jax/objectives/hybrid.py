@@ -39,15 +39,15 @@ class Hybrid(Objective):
         weight = options.weight or 0.0
         return {"mlm": weight * (1 - options.share), "causal_lm": weight * options.share}
 
-    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
+    def corrupt(self, batch: Batch, step_inputs: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask the examples that are not causal by `corrupt_batch`; add `causal` to the batch."""
         segments = batch["segment_ids"]
         units = batch["unit_ids"]
-        examples = draw_causal(batch, traced.seed, traced.share)  # [B, S]
+        examples = draw_causal(batch, step_inputs.seed, step_inputs.share)  # [B, S]
         # Each token reads its example: examples [T, F] and segments [1 1 2 2 0] give [T T F F F].
         tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
         maskable = {**batch, "unit_ids": jnp.where(tokens, -1, units)}
-        masked, ledger = corrupt.corrupt_batch(maskable, traced, **rules)
+        masked, ledger = corrupt.corrupt_batch(maskable, step_inputs, **rules)
         first = (batch["positions"] == 0) & (segments > 0)  # one token of each example
         count = jnp.sum(first, dtype=jnp.float32)
         ledger["causal_fraction"] = (jnp.sum(tokens & first, dtype=jnp.float32), count)

@@ -72,10 +72,10 @@ class Replaced(Objective):
         """Return a copy of the objective with the generator option of a config."""
         return dataclasses.replace(self, generator=options.generator)
 
-    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
+    def corrupt(self, batch: Batch, step_inputs: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask a batch by `corrupt_batch`; add `judged`, and for a generator `predict_draws`."""
         drawn = bool(self.generator)
-        masked, ledger = corrupt_batch(batch, traced, token_draws=drawn, **rules)
+        masked, ledger = corrupt_batch(batch, step_inputs, token_draws=drawn, **rules)
         judged = batch["segment_ids"] > 0
         # A generator fills every [MASK]. Without one, [MASK] may remain, and gives itself away.
         if not drawn:

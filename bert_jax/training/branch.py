@@ -56,11 +56,11 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
     text = json.dumps([steps, fixed, costs.own_slots(config), data], sort_keys=True)
     found = hashlib.sha256(text.encode())
     before: dict[str, Any] = {}
-    for index, inputs in enumerate(_list_inputs(config, steps)):
-        for place, (name, value) in enumerate(inputs.items()):
+    for index, step_inputs in enumerate(_list_inputs(config, steps)):
+        for place, (name, value) in enumerate(step_inputs.items()):
             if not before or not _is_equal(value, before[name]):  # most never change
                 found.update(f"{index} {place} ".encode() + np.asarray(value).tobytes())
-        before = inputs
+        before = step_inputs
     return found.hexdigest()[:12]
 
 

@@ -14,7 +14,7 @@ PMAP_AXIS = "data"  # the mapped axis, over which the update sums
 
 
 class PmapUpdate:
-    """An `update(state, batch, inputs)` compiled by pmap, with the interface of a jitted one.
+    """An `update(state, batch, step_inputs)` compiled by pmap, with the interface of a jitted one.
 
     Every device holds the whole state, and the rows of a batch are split in order. Without dropout
     the numbers are the same as under jit. `step.make_dropout_key` says how dropout differs.
@@ -25,18 +25,18 @@ class PmapUpdate:
         self._mapped: Any = jax.pmap(update, axis_name=PMAP_AXIS, donate_argnums=0, **axes)
         self._everywhere = sharding.replicated(mesh)
 
-    def __call__(self, state: Any, batch: Batch, inputs: Any) -> Any:
+    def __call__(self, state: Any, batch: Batch, step_inputs: Any) -> Any:
         # With several processes pmap takes arrays of local devices, all other code those of all.
         several = jax.process_count() > 1
         state = _spread(state, replicate_locally()) if several else state
-        state, metrics = self._mapped(state, _split_rows(batch), inputs)
+        state, metrics = self._mapped(state, _split_rows(batch), step_inputs)
         return (_spread(state, self._everywhere) if several else state), metrics
 
     def trace(self, *shapes: Any) -> Any:
         """Trace the update for shapes, to compile it for the devices of this process."""
 
-        def update(state: Any, batch: Any, inputs: Any) -> Any:
-            return self._mapped(state, _split_rows(batch), inputs)
+        def update(state: Any, batch: Any, step_inputs: Any) -> Any:
+            return self._mapped(state, _split_rows(batch), step_inputs)
 
         return jax.jit(update, donate_argnums=0).trace(*shapes)
 

@@ -104,7 +104,7 @@ class Program:
         return in_mesh(self.config.parallel, self.mesh)
 
     def update(
-        self, state: State, batch: Batch, inputs: Sequence[StepInputs]
+        self, state: State, batch: Batch, step_inputs: Sequence[StepInputs]
     ) -> tuple[State, Metrics]:
         """Dispatch one update of all runs on one batch; return before the devices finish it."""
         on_device = batch
@@ -112,9 +112,9 @@ class Program:
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
         if self._tables is None:
             # They are large, and the same at every update.
-            drawn = self._join([one.drawn for one in inputs])
+            drawn = self._join([one.drawn for one in step_inputs])
             self._tables = jax.device_put(drawn, self._inputs_layout)
-        numbers = self._join([one._replace(drawn=None) for one in inputs])
+        numbers = self._join([one._replace(drawn=None) for one in step_inputs])
         with self.context():
             return self._update(state, on_device, numbers._replace(drawn=self._tables))
 
@@ -176,10 +176,10 @@ def _choose_mapping(settings: knobs.Parallel) -> str:
 def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
     """Map the update of one run over the run axis of states and step inputs; all share a batch."""
 
-    def updates(states: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
+    def updates(states: State, batch: Batch, step_inputs: StepInputs) -> tuple[State, Metrics]:
         if mapping == "vmap":
-            return jax.vmap(update, in_axes=(0, None, 0))(states, batch, inputs)
-        return jax.lax.map(lambda run: update(run[0], batch, run[1]), (states, inputs))
+            return jax.vmap(update, in_axes=(0, None, 0))(states, batch, step_inputs)
+        return jax.lax.map(lambda run: update(run[0], batch, run[1]), (states, step_inputs))
 
     if mesh.shape["run"] == 1:
         return updates

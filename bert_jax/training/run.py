@@ -195,8 +195,8 @@ class Run:
 
     def compute_inputs(self, step: int) -> StepInputs:
         """Return the step inputs of update `step`, from 1; a frozen run's learning rate is 0."""
-        inputs = compute_inputs(self.config, step - 1)
-        return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
+        step_inputs = compute_inputs(self.config, step - 1)
+        return step_inputs._replace(learning_rate=np.float32(0)) if self.failed else step_inputs
 
     def record_update(
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int

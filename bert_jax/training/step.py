@@ -1,8 +1,9 @@
 """One update of one run, as a pure function: mask, count targets, loss, gradient, clip, optimizer.
 
-`make_update` builds `update(state, batch, inputs) -> (state, metrics)`. All that an update reads is
-in its arguments: the state (parameters, moments, counts of updates), a batch of the host, and the
-numbers of this update (`StepInputs`). `training/program.py` compiles it for devices and runs.
+`make_update` builds `update(state, batch, step_inputs) -> (state, metrics)`. All that an update
+reads is in its arguments: the state (parameters, moments, counts of updates), a batch of the host,
+and the numbers of this update (`StepInputs`). `training/program.py` compiles it for devices and
+runs.
 
 A step is the number of completed updates. So `state["step"]` before an update is the 0-based index
 of the update. Functions that compute something for an update take this `index`. Functions that
@@ -79,16 +80,16 @@ def make_update(
         # Under jit the arrays are global, and the compiler adds the reduction.
         return jax.lax.psum(tree, axis) if axis else tree
 
-    def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
+    def update(state: State, batch: Batch, step_inputs: StepInputs) -> tuple[State, Metrics]:
         # The scores that decide a mask follow from (seed, copy, example, position) alone: no device
         # and no batch size changes a mask. The ledger has sums of what was really masked.
-        masked, ledger = corrupt(batch, inputs) if config.masked else (batch, {})
+        masked, ledger = corrupt(batch, step_inputs) if config.masked else (batch, {})
 
         # Count the targets of each objective, or of each part of an objective: hybrid has two
         # parts, mlm and causal_lm. They are counted over all devices, and before the split into
         # microbatches: all divide by the same numbers. Each counted name has a metric NAME_loss.
         counts = sum_over_devices(objectives.count_targets(table, masked))
-        key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
+        key = make_dropout_key(config.parallel, step_inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
@@ -106,13 +107,13 @@ def make_update(
             loss = jnp.zeros(())
             for name, count in counts.items():
                 total, _ = part_metrics[f"{name}_loss"]
-                loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
+                loss += step_inputs.weights[name] * total / jnp.maximum(count, 1.0)
             return loss, part_metrics
 
         (loss, metrics), grads = sum_over_devices(
             accumulate_gradients(compute_loss, state["params"], masked, key, parts)
         )
-        state, norm = apply_gradient(config.optim, state, grads, inputs)
+        state, norm = apply_gradient(config.optim, state, grads, step_inputs)
         one = jnp.ones(())  # a metric is (sum, count)
         metrics |= sum_over_devices(ledger) | {
             "loss": (loss, one),
@@ -165,7 +166,7 @@ def accumulate_gradients(
 
 
 def apply_gradient(
-    settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
+    settings: knobs.Optim, state: State, grads: Any, step_inputs: StepInputs
 ) -> tuple[State, Array]:
     """Clip a gradient and update the state; return the state and the norm before clipping.
 
@@ -173,9 +174,11 @@ def apply_gradient(
     counted as skipped. The host ends the run after too many skipped updates in a row.
     """
     grads, norm = optim.clip_gradient(grads, settings.clip_norm)
-    optimizer = optim.build_optimizer(settings, state["params"], inputs.weight_decay)
+    optimizer = optim.build_optimizer(settings, state["params"], step_inputs.weight_decay)
     direction, moments = optimizer.update(grads, state["optimizer"], state["params"])
-    params = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, state["params"], direction)
+    params = jax.tree.map(
+        lambda p, d: p - step_inputs.learning_rate * d, state["params"], direction
+    )
     finite = jnp.isfinite(norm)
 
     def keep_if_finite(new: Any, old: Any) -> Any:

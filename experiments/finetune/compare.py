@@ -212,8 +212,8 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
 
     def ours_once(number: int) -> None:
         nonlocal state
-        inputs = [compute_inputs(config, number)]
-        state, metrics = program.update(state, given.source.batch(number), inputs)
+        step_inputs = [compute_inputs(config, number)]
+        state, metrics = program.update(state, given.source.batch(number), step_inputs)
         jax.block_until_ready((state, metrics))
 
     def theirs_once(number: int) -> None:

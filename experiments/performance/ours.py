@@ -261,13 +261,13 @@ def batches(config: dict[str, Any]) -> Ready:
     resolved, prepared, source = _open_corpus(config)
     settings = resolved.masking
     slots = quotas.count_slots(settings, resolved.sequence_length, resolved.packing)
-    traced = compute_inputs(resolved, 0)
+    step_inputs = compute_inputs(resolved, 0)
 
     @jax.jit
-    def mask(batch: Batch, traced: StepInputs) -> Batch:
+    def mask(batch: Batch, step_inputs: StepInputs) -> Batch:
         return corrupt.corrupt_batch(
             batch,
-            traced,
+            step_inputs,
             settings=settings,
             special=prepared.tokenizer.special,
             vocab_size=prepared.tokenizer.size,
@@ -277,7 +277,7 @@ def batches(config: dict[str, Any]) -> Ready:
     steps = itertools.count()
 
     def call() -> None:
-        jax.block_until_ready(mask(source.batch(next(steps)), traced))
+        jax.block_until_ready(mask(source.batch(next(steps)), step_inputs))
 
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 

@@ -87,8 +87,10 @@ def make_update(
     mask = make_mask(config, tokenizer)
 
     @jax.jit
-    def update(params: Any, state: Any, batch: Batch, inputs: Any) -> tuple[Any, Any, jax.Array]:
-        masked, _ = mask(batch, inputs)
+    def update(
+        params: Any, state: Any, batch: Batch, step_inputs: Any
+    ) -> tuple[Any, Any, jax.Array]:
+        masked, _ = mask(batch, step_inputs)
         loss, gradient = jax.value_and_grad(compute_loss)(params, config, tokenizer.size, masked)
         change, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, change), state, loss

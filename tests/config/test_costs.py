@@ -44,8 +44,8 @@ def count_flops(config: knobs.Config) -> float:
     vocab_size = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda seed: draw_state(config, vocab_size, seed), np.uint32(0))
     update = make_update(config, SPECIAL, vocab_size)
-    inputs = compute_inputs(config, 0)
-    traced = jax.make_jaxpr(update)(state, make_batch(config, vocab_size), inputs)
+    step_inputs = compute_inputs(config, 0)
+    traced = jax.make_jaxpr(update)(state, make_batch(config, vocab_size), step_inputs)
     return sum(one.flops * times for one, times in count_matmuls(traced.jaxpr).items())
 
 

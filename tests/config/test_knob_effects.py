@@ -59,14 +59,14 @@ def list_changes() -> dict[str, tuple[object, Settings]]:
 def describe_update(items: tuple) -> tuple[str, list[bytes]]:
     """Return the programs of initialisation and update, their constants and traced numbers."""
     found = config.resolve_and_list_idle(write(SMALL | dict(items)))[0]
-    inputs = compute_inputs(found, 95)
+    step_inputs = compute_inputs(found, 95)
     with jax.enable_x64(False):
         initialise = functools.partial(draw_state, found, tiny.VOCAB)
         begin = jax.make_jaxpr(initialise)(np.uint32(0))
         state = jax.eval_shape(initialise, np.uint32(0))
         update = make_update(found, tiny.SPECIAL, tiny.VOCAB)
-        program = jax.make_jaxpr(update)(state, tiny.batch(16, 24), inputs)
-    leaves = (*jax.tree.leaves(inputs), *begin.consts, *program.consts)
+        program = jax.make_jaxpr(update)(state, tiny.batch(16, 24), step_inputs)
+    leaves = (*jax.tree.leaves(step_inputs), *begin.consts, *program.consts)
     return f"{begin}\n{program}", [np.asarray(leaf).tobytes() for leaf in leaves]
 
 

@@ -130,8 +130,10 @@ def test_corrupt_batch_makes_views_disjoint(b, rule, seed):
     below = np.zeros(b["tokens"].shape, bool)
     for view in range(count):
         table = quotas.split_means(np.minimum((view + 1) * once, most))
-        numbers = tiny.traced(plain, 32, seed)._replace(quotas=table, predict_quotas=table)
-        up_to = tiny.chosen(jax.device_get(tiny._apply(b, numbers, plain, 32)[0]))
+        step_inputs = tiny.make_step_inputs(plain, 32, seed)._replace(
+            quotas=table, predict_quotas=table
+        )
+        up_to = tiny.chosen(jax.device_get(tiny._apply(b, step_inputs, plain, 32)[0]))
         np.testing.assert_array_equal(hits[:, view], up_to & ~below)
         below = up_to
     assert ledger["distinct_fraction"] == (hits.sum(), hits.sum())

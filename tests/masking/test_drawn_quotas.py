@@ -24,14 +24,14 @@ def test_tables_cross_to_the_devices_once(runs, step):
     config = tiny.config(**law, batch_size=8, parallel__step=step)
     mesh = program.mesh_for(config, runs)
     made = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, runs)
-    made._update = lambda state, batch, inputs: inputs
-    numbers = [compute_inputs(config, 0)] * runs
-    first, second = (made.update({}, tiny.batch(8, 64), numbers) for _ in range(2))
+    made._update = lambda state, batch, step_inputs: step_inputs
+    step_inputs = [compute_inputs(config, 0)] * runs
+    first, second = (made.update({}, tiny.batch(8, 64), step_inputs) for _ in range(2))
     sent = [leaf.nbytes for leaf in jax.tree.leaves(second) if not isinstance(leaf, jax.Array)]
     assert sum(sent) < 100 * runs
     assert all(map(lambda a, b: a is b, *map(jax.tree.leaves, (first.drawn, second.drawn))))
     weights = np.asarray(second.drawn.weights).reshape(-1, 65, 65)
-    np.testing.assert_array_equal(weights[-1], numbers[0].drawn.weights)
+    np.testing.assert_array_equal(weights[-1], step_inputs[0].drawn.weights)
 
 
 ROUNDINGS = {"uniform": "unbiased", "beta": "nearest", "cosine_low": "nearest"}
@@ -101,11 +101,11 @@ def test_make_rate_tables_tells_the_ledger_the_law(name, rounding):
     def add_updates(drawn_by: Masking) -> Ledger:
         ledger = Ledger(settings, length=48)
         tables = drawn_quotas.make_rate_tables(drawn_by, 48)._replace(expected=expected)
-        numbers = tiny.traced(settings, 48)._replace(drawn=tables)
+        step_inputs = tiny.make_step_inputs(settings, 48)._replace(drawn=tables)
         for step in range(4):
             b = tiny.batch(256, 48, seed=step)
             b["places"] += 256 * step
-            metrics = tiny._apply(b, numbers, Masking(rounding=rounding), 48)[1]
+            metrics = tiny._apply(b, step_inputs, Masking(rounding=rounding), 48)[1]
             ledger.add(jax.tree.map(float, metrics), rates.rate_at(settings, step, 4), 256, step)
         return ledger
 

@@ -49,9 +49,9 @@ class Stream:
         """Return what the model reads of a batch at a step, and which tokens it predicts."""
         config, tokenizer = self.config, self.data.tokenizer
         function = _choose_corruption(tuple(config.objectives.items()))
-        traced = compute_inputs(config, step)._replace(weights={})
+        step_inputs = compute_inputs(config, step)._replace(weights={})
         vocabulary = tokenizer.special, tokenizer.size
-        masked, _ = _corrupt(function, batch, traced, self._rules, *vocabulary)
+        masked, _ = _corrupt(function, batch, step_inputs, self._rules, *vocabulary)
         masked = {name: np.asarray(array) for name, array in masked.items()}
         predicted = np.zeros(masked["inputs"].shape)
         rows, slots = np.nonzero(masked["predict_weights"])
@@ -61,7 +61,7 @@ class Stream:
 
     @functools.cached_property
     def _rules(self) -> Any:
-        """The settings of masking that no traced number holds; the others are the defaults."""
+        """The settings of masking that no step input holds; the others are the defaults."""
         names = ["count", "overflow", "random_from", "rounding"]
         if rates.count_views(self.config.masking) > 1:
             names += ["rate", "prediction_rate"]
@@ -78,7 +78,7 @@ def _choose_corruption(settings: tuple[Any, ...]) -> Callable[..., tuple[Any, An
 def _corrupt(
     function: Callable[..., tuple[Any, Any]],
     batch: Arrays,
-    traced: Any,
+    step_inputs: Any,
     settings: Any,
     special: Any,
     vocab_size: int,
@@ -86,7 +86,7 @@ def _corrupt(
     """Corrupt a batch, compiled once for all configs of like rules: every token has its slot."""
     return function(
         batch,
-        traced,
+        step_inputs,
         settings=settings,
         special=special,
         vocab_size=vocab_size,

@@ -48,8 +48,8 @@ def corrupt(batch: dict, settings: Masking, gamma: float = 1.0) -> dict:
     """Return a batch masked at drawn rates, with the weights of the bound."""
     length = batch["tokens"].shape[1]
     drawn = drawn_quotas.make_rate_tables(settings, length, gamma)
-    traced = tiny.traced(settings, length)._replace(drawn=drawn)
-    out, _ = tiny._apply(batch, traced, Masking(rounding=settings.rounding), length)
+    step_inputs = tiny.make_step_inputs(settings, length)._replace(drawn=drawn)
+    out, _ = tiny._apply(batch, step_inputs, Masking(rounding=settings.rounding), length)
     return jax.tree.map(np.asarray, out)
 
 

@@ -33,13 +33,13 @@ def configure(**options: bool) -> hybrid.Hybrid:
 
 
 @functools.partial(jax.jit, static_argnames="apply")
-def mask(b, inputs, apply=objectives.TABLE["hybrid"].corrupt):
+def mask(b, step_inputs, apply=objectives.TABLE["hybrid"].corrupt):
     rules = {"settings": knobs.Masking(), "special": tiny.SPECIAL, "vocab_size": tiny.VOCAB}
-    return apply(b, inputs, slots=LENGTH, **rules)
+    return apply(b, step_inputs, slots=LENGTH, **rules)
 
 
 def make_inputs(share: float):
-    return tiny.traced(knobs.Masking(), LENGTH, 0)._replace(share=np.float32(share))
+    return tiny.make_step_inputs(knobs.Masking(), LENGTH, 0)._replace(share=np.float32(share))
 
 
 def draw_logits(b) -> np.ndarray:

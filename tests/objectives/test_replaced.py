@@ -29,7 +29,7 @@ def corrupted(settings: knobs.Config, b):
     rules = {"settings": settings.masking, "special": tiny.SPECIAL, "vocab_size": tiny.VOCAB}
     corrupt = objectives.choose_corruption(objectives.configure(settings.objectives))
     masked = jax.jit(functools.partial(corrupt, slots=LENGTH, **rules))
-    return jax.device_get(masked(b, tiny.traced(settings.masking, LENGTH, 0))[0])
+    return jax.device_get(masked(b, tiny.make_step_inputs(settings.masking, LENGTH, 0))[0])
 
 
 # --- the generator's draws ------------------------------------------------------------------------

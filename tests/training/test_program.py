@@ -61,9 +61,9 @@ def test_runs_lie_on_devices_of_their_own(how):
     assert dict(mesh.shape) == {"run": 2, "data": 4, "fsdp": 1}
     together = program.Program(config, tiny.SPECIAL, tiny.VOCAB, mesh, 2)
     states = together.place([together.start.draw_state(one.seed) for one in several])
-    inputs = [compute_inputs(one, 0) for one in several]
+    step_inputs = [compute_inputs(one, 0) for one in several]
     batch = tiny.batch(8, 24)
-    stacked, metrics = together.update(states, batch, inputs)
+    stacked, metrics = together.update(states, batch, step_inputs)
     used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
     assert len(used) == 8
     found = together.fetch_metrics(metrics)

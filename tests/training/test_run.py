@@ -130,9 +130,9 @@ def test_memory_files_threads_and_saves_stay_few(base, tmp_path, monkeypatch, on
     config = texts.configure(base, steps=STEPS, batch_size=4, **often, **sure)
     real, last, measured = Program.update, [], []
 
-    def repeat(self: Program, state: Any, batch: Any, inputs: Any) -> tuple[Any, Any]:
+    def repeat(self: Program, state: Any, batch: Any, step_inputs: Any) -> tuple[Any, Any]:
         if not last:
-            last[:] = real(self, state, batch, inputs)
+            last[:] = real(self, state, batch, step_inputs)
         else:
             last[0] = {**state, "step": state["step"] + 1}
         if int(last[0]["step"]) % 1_000 == 0:

@@ -157,7 +157,7 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
         """Compile the evaluation's program where the loop would run it."""
         batch = evaluator.source.evaluation_batch(0, evaluator.rows)
         placed = inference.place_batch(batch, evaluator.mesh)
-        lowered = evaluator.step.lower(params, placed, evaluator.traced)
+        lowered = evaluator.step.lower(params, placed, evaluator.step_inputs)
         programs.append(lowered.compile().as_text())
         return {"mlm_loss": 1.0}
 

@@ -69,10 +69,10 @@ def test_update_skips_and_counts_a_bad_gradient():
     before = jax.device_get(state["params"])
     good = compute_inputs(config, 0)
     poison = good._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
-    for inputs, in_row in ((poison, 1), (poison, 2), (good, 0)):
+    for step_inputs, in_row in ((poison, 1), (poison, 2), (good, 0)):
         if not in_row:
             jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(state["params"]))
-        state, metrics = program.update(state, data, [inputs])
+        state, metrics = program.update(state, data, [step_inputs])
         assert program.fetch_metrics(metrics)[0]["skipped_in_row"][0] == in_row
     counts = int(state["step"]), int(state["skipped"]), int(tiny.find_moments(state).count)
     assert counts == (3, 2, 1)
@@ -120,7 +120,7 @@ def test_every_ablation_builds_its_update(name):
     if rates.count_views(config.masking) > 1:
         batch["views"] = batch["example_ids"]
     state = jax.eval_shape(lambda seed: draw_state(config, tiny.VOCAB, seed), np.uint32(0))
-    update, inputs = make_update(config, tiny.SPECIAL, tiny.VOCAB), compute_inputs(config, 0)
-    after, metrics = jax.eval_shape(update, state, batch, inputs)
+    update, step_inputs = make_update(config, tiny.SPECIAL, tiny.VOCAB), compute_inputs(config, 0)
+    after, metrics = jax.eval_shape(update, state, batch, step_inputs)
     assert after == state
-    assert {f"{loss}_loss" for loss in inputs.weights} <= metrics.keys()
+    assert {f"{loss}_loss" for loss in step_inputs.weights} <= metrics.keys()
