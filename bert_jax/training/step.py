@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 
 from bert_jax import objectives
@@ -66,7 +67,6 @@ def make_update(
     """
     model = network.build_network(config, vocab_size, train=True)
     table = objectives.configure(config.objectives)
-    parts = config.optim.accumulation
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     corrupt = functools.partial(
         objectives.choose_corruption(table),
@@ -92,26 +92,27 @@ def make_update(
         key = make_dropout_key(config.parallel, step_inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
-        def compute_loss(params: Any, part: Batch, dropout: Array) -> tuple[Array, Metrics]:
+        def compute_loss(params: Any, micro: Batch, dropout: Array) -> tuple[Array, Metrics]:
             # No gradient of frozen parameters is computed, or counted in the norm. Against weight
             # decay and earlier moments, `optim.build_optimizer` sets their direction to 0.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
-            outputs = network.compute_outputs(model, params, part, dropout=dropout)
-            part_metrics: Metrics = {}
+            outputs = network.compute_outputs(model, params, micro, dropout=dropout)
+            micro_metrics: Metrics = {}
             for name, objective in table.items():
-                part_metrics |= objective.loss(outputs[name], part)
-            # The loss is a weighted sum: of each part, the total over its targets divided by their
-            # count. So losses and gradients of microbatches and devices add up to the whole.
+                micro_metrics |= objective.loss(outputs[name], micro)
+            # The loss is a weighted sum: of each part of an objective, the total over its targets
+            # divided by their count. So losses and gradients of microbatches and devices add up.
             loss = jnp.zeros(())
             for name, count in counts.items():
-                total, _ = part_metrics[f"{name}_loss"]
+                total, _ = micro_metrics[f"{name}_loss"]
                 loss += step_inputs.weights[name] * total / jnp.maximum(count, 1.0)
-            return loss, part_metrics
+            return loss, micro_metrics
 
+        microbatches = config.optim.accumulation
         (loss, metrics), grads = sum_over_devices(
-            accumulate_gradients(compute_loss, state["params"], masked, key, parts)
+            accumulate_gradients(compute_loss, state["params"], masked, key, microbatches)
         )
         state, norm = apply_gradient(config.optim, state, grads, step_inputs)
         one = jnp.ones(())  # a metric is (sum, count)
@@ -138,31 +139,31 @@ def make_dropout_key(settings: knobs.Parallel, seed: Any, index: Array, axis: st
 
 
 def accumulate_gradients(
-    compute_loss: Callable, params: Any, batch: Batch, key: Array, parts: int
+    compute_loss: Callable, params: Any, batch: Batch, key: Array, microbatches: int
 ) -> tuple[tuple[Array, Metrics], Any]:
-    """Sum loss, metrics and gradients over `parts` microbatches, computed one after the other.
+    """Sum loss, metrics and gradients over the microbatches, computed one after the other.
 
     `compute_loss` returns the loss and the metrics of (parameters, microbatch, key).
     """
     gradient = jax.value_and_grad(compute_loss, has_aux=True)
-    if parts == 1:
+    if microbatches == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
-    # [B, ...] becomes [parts, B / parts, ...]. Of 6 rows in 2 parts, the first has rows 0, 2, 4 and
-    # the second 1, 3, 5: the rows of each device are spread over all parts, and none moves to
-    # another device.
-    micro = jax.tree.map(
-        lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
+    # [B, ...] becomes [n, B / n, ...] for n microbatches. Of 6 rows in 2 microbatches, the first
+    # has rows 0, 2, 4 and the second 1, 3, 5: the rows of each device are spread over all
+    # microbatches, and none moves to another device.
+    stacked = jax.tree.map(
+        lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1), batch
     )
-    first = jax.tree.map(lambda x: x[0], micro)
+    first = jax.tree.map(lambda x: x[0], stacked)
     shapes = jax.eval_shape(gradient, params, first, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def add(total: Any, item: tuple[Array, Batch]) -> tuple[Any, None]:
-        index, part = item
-        summand = gradient(params, part, jax.random.fold_in(key, index))
+        index, micro = item
+        summand = gradient(params, micro, jax.random.fold_in(key, index))
         return jax.tree.map(jnp.add, total, summand), None
 
-    return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
+    return jax.lax.scan(add, zeros, (jnp.arange(microbatches), stacked))[0]
 
 
 def apply_gradient(
@@ -180,14 +181,10 @@ def apply_gradient(
         lambda p, d: p - step_inputs.learning_rate * d, state["params"], direction
     )
     finite = jnp.isfinite(norm)
-
-    def keep_if_finite(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
-
     skipped = 1 - finite.astype(jnp.int32)
     return {
-        "params": keep_if_finite(params, state["params"]),
-        "optimizer": keep_if_finite(moments, state["optimizer"]),
+        "params": optax.tree.where(finite, params, state["params"]),
+        "optimizer": optax.tree.where(finite, moments, state["optimizer"]),
         "step": state["step"] + 1,
         "skipped": state["skipped"] + skipped,
         "skipped_in_row": (state["skipped_in_row"] + 1) * skipped,
