@@ -18,7 +18,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.system.trees import list_names
 
 LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
-BELOW = re.compile(r"/embeddings/|encoder/(projection|relative_positions)/")  # below all layers
+BELOW = re.compile(r"/(embeddings|projection|relative_positions)/")  # below all layers
 
 
 def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:

@@ -170,9 +170,10 @@ def test_layer_decay_halves_from_layer_to_layer():
 
 def test_layer_decay_counts_a_projection_as_embeddings():
     x = np.zeros((3, 2), np.float32)
-    encoder = {"embeddings": {"token": x}, "projection": {"kernel": x}, "layer_2": {"kernel": x}}
-    found = flatten_tree(optim.share_rates({"encoder": encoder, "mlm": {"bias": x}}, 0.5))
-    assert [*found.values()] == [0.0625, 0.5, 0.0625, 1.0]
+    generator = {"projection": {"kernel": x}, "layer_2": {"kernel": x}}
+    params = {"encoder": {"embeddings": {"token": x}, **generator}, "generator": generator}
+    found = flatten_tree(optim.share_rates(params | {"mlm": {"bias": x}}, 0.5))
+    assert [*found.values()] == [0.0625, 0.5, 0.0625, 0.5, 0.0625, 1.0]
 
 
 def test_frozen_parameters_do_not_move_by_decay():
