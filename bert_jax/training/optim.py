@@ -161,11 +161,12 @@ def build_optimizer(
 
 def scale_by_adam2018(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
     """Return Adam's scaling without bias correction, as the original BERT has it."""
-    inner = optax.scale_by_adam(b1, b2, epsilon)
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
-        _, state = inner.update(grads, state, params)
-        direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), state.mu, state.nu)
-        return direction, state
+        mu = optax.tree.update_moment(grads, state.mu, b1, 1)
+        nu = optax.tree.update_moment_per_elem_norm(grads, state.nu, b2, 2)
+        direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
+        # Updates are counted too, so that the state has the structure of Adam's.
+        return direction, optax.ScaleByAdamState(optax.safe_increment(state.count), mu, nu)
 
-    return optax.GradientTransformation(inner.init, update)
+    return optax.GradientTransformation(optax.scale_by_adam().init, update)
