@@ -53,27 +53,35 @@ class Program:
         self._tables: Any = None  # of drawn rates, on the devices
 
         self.start = Start(config, vocab_size, mesh)
-        # Shapes and shardings of the state of one run; `_layout` has those of the whole state.
+        # Shapes and shardings of the state of one run, and shardings of the states of all runs.
         self.shapes = self.start.shapes
-        self._layout = self.layout = self.start.layout
-        if not self._alone:  # all states are stacked, and their first axis is the runs
-            self._layout = jax.tree.map(
-                lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)), self.layout
+        self.run_layout = self.start.layout
+        self._stacked_layout = self.run_layout
+        if not self._alone:  # the first axis of each stacked array is the runs
+            self._stacked_layout = jax.tree.map(
+                lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)),
+                self.run_layout,
             )
         if config.parallel.step == "pmap":
             self._inputs_layout = replicate_locally()
             update = make_update(config, special, vocab_size, PMAP_AXIS, slots)
             self._update: Any = PmapUpdate(update, mesh)
-            return
-        self._inputs_layout = NamedSharding(mesh, PartitionSpec() if self._alone else RUNS)
+        else:
+            self._inputs_layout = NamedSharding(mesh, PartitionSpec() if self._alone else RUNS)
+            self._update = self._jit_update(special, vocab_size, slots)
+
+    def _jit_update(self, special: Special, vocab_size: int, slots: int) -> Any:
+        """Return the jitted update of the run, or of all runs."""
+        config = self.config
         mapping = _choose_mapping(config.parallel)
         if mapping == "vmap" and not self._alone:
             config = dataclasses.replace(config, model=adapt_to_vmap(config.model))
         update = make_update(config, special, vocab_size, slots=slots)
-        self._update = jax.jit(
-            update if self._alone else _map_over_runs(update, mesh, mapping),
-            in_shardings=(self._layout, NamedSharding(mesh, sharding.BATCH), self._inputs_layout),
-            out_shardings=(self._layout, sharding.replicated(mesh)),
+        rows = NamedSharding(self.mesh, sharding.BATCH)
+        return jax.jit(
+            update if self._alone else _map_over_runs(update, self.mesh, mapping),
+            in_shardings=(self._stacked_layout, rows, self._inputs_layout),
+            out_shardings=(self._stacked_layout, sharding.replicated(self.mesh)),
             donate_argnums=0,
             compiler_options=devices.list_options(),
         )
@@ -83,7 +91,7 @@ class Program:
         return jax.tree.map(
             lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
             self.shapes,
-            self.layout,
+            self.run_layout,
         )
 
     def place(self, states: Sequence[State]) -> State:
@@ -91,7 +99,9 @@ class Program:
         if self._alone:
             return states[0]
         return jax.tree.map(
-            lambda where, *leaves: jax.device_put(np.stack(leaves), where), self._layout, *states
+            lambda where, *leaves: jax.device_put(np.stack(leaves), where),
+            self._stacked_layout,
+            *states,
         )
 
     def trace(self, batch: Any) -> Any:
@@ -114,9 +124,9 @@ class Program:
             # They are large, and the same at every update.
             drawn = self._join([one.drawn for one in step_inputs])
             self._tables = jax.device_put(drawn, self._inputs_layout)
-        numbers = self._join([one._replace(drawn=None) for one in step_inputs])
+        joined = self._join([one._replace(drawn=None) for one in step_inputs])
         with self.context():
-            return self._update(state, on_device, numbers._replace(drawn=self._tables))
+            return self._update(state, on_device, joined._replace(drawn=self._tables))
 
     def _join(self, trees: Sequence[Any]) -> Any:
         """Stack the trees of all runs into one tree with a run axis, if there are several runs."""

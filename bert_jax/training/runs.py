@@ -224,7 +224,7 @@ class Runs:
                     self.clock.on("evaluation"),
                     self.program.context(),
                 ):
-                    layout = self.program.layout["params"]
+                    layout = self.program.run_layout["params"]
                     evaluate = self._evaluators[name]
                     for index, run in self.list_active():
                         if only_owed and name not in run.owed:
@@ -257,7 +257,7 @@ class Runs:
         with self.clock.on("saving"):
             for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
-                    own = self.program.pick(state, index, self.program.layout)
+                    own = self.program.pick(state, index, self.program.run_layout)
                     run.save_state(step, own, self.clock.state(), owed)
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ def find_share(config: knobs.Config, part: str) -> float:
     """Return the share of the numbers of a part of the state that a device holds."""
     compiled = updates.build_program(config)
     shapes = jax.tree.leaves(compiled.shapes[part])
-    layout = jax.tree.leaves(compiled.layout[part])
+    layout = jax.tree.leaves(compiled.run_layout[part])
     held = [where.shard_shape(x.shape) for x, where in zip(shapes, layout, strict=True)]
     return sum(map(math.prod, held)) / sum(x.size for x in shapes)
 
@@ -71,7 +71,7 @@ def test_runs_lie_on_devices_of_their_own(how):
         (alone,), expected = updates.advance(one, [batch], devices=1)
         ours = {name: total / max(count, 1) for name, (total, count) in found[index].items()}
         assert ours == pytest.approx(alone, rel=1e-4, abs=1e-6)
-        mine = tiny.find_moments(together.pick(stacked, index, together.layout))
+        mine = tiny.find_moments(together.pick(stacked, index, together.run_layout))
         compare = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-6)
         jax.tree.map(compare, mine, tiny.find_moments(expected))  # weights drift in Adam
 

@@ -142,10 +142,10 @@ def test_resume_splits_parameters_over_another_mesh(tmp_path):
     random = np.random.default_rng(0)
     drawn = jax.tree.map(lambda x: random.normal(0, 9, x.shape).astype(x.dtype), before.shapes)
     made = open_folder(tmp_path)
-    made.save(1, jax.device_put(drawn, before.layout), {})
+    made.save(1, jax.device_put(drawn, before.run_layout), {})
     resumed = made.restore(after.describe_state())[0]
     made.close()
     assert list_bits(resumed) == list_bits(drawn)
-    layouts = [jax.tree.leaves(program.layout) for program in (before, after)]
+    layouts = [jax.tree.leaves(program.run_layout) for program in (before, after)]
     assert [leaf.sharding for leaf in jax.tree.leaves(resumed)] == layouts[1]
     assert layouts[0] != layouts[1]
