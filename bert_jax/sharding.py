@@ -97,7 +97,7 @@ def map_parts(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
     mesh = _splitting()
     if mesh is None:
         return function
-    # All of them, which a kernel needs: also those that split nothing.
+    # Name every free axis, also axes of size 1: a Pallas kernel must see no automatic axis.
     free = {name for name in mesh.axis_names if name not in mesh.manual_axes}
     specs = {"in_specs": in_specs, "out_specs": out_specs}
     return jax.shard_map(function, axis_names=free, check_vma=False, **specs)
@@ -113,8 +113,7 @@ def copy_per_device(table: jax.Array) -> jax.Array:
     mesh = _splitting()
     if mesh is None:
         return table
-    count = mesh.shape["data"] * mesh.shape["fsdp"]
-    return split_rows(jnp.broadcast_to(table, (count, *table.shape)))
+    return split_rows(jnp.broadcast_to(table, (count_row_shards(mesh), *table.shape)))
 
 
 def apply_to_copy(function: Callable, table: jax.Array, x: jax.Array) -> jax.Array:
@@ -134,9 +133,14 @@ def _splitting() -> Any:
 # --- batches --------------------------------------------------------------------------------------
 
 
+def count_row_shards(mesh: Mesh) -> int:
+    """Count the parts into which a mesh splits the rows of a batch."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
 def check_rows(rows: int, mesh: Mesh, what: str) -> None:
     """Refuse rows that do not divide evenly over the devices that split them."""
-    ways = mesh.shape["data"] * mesh.shape["fsdp"]
+    ways = count_row_shards(mesh)
     if rows % ways:
         raise ConfigError(
             f"{what} = {rows} is not divisible by {ways} devices", f"use a multiple of {ways}"

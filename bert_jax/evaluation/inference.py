@@ -90,7 +90,7 @@ def find_batch_size(config: knobs.Config, settings: knobs.Eval) -> int:
 
 def round_batch_size(size: int, mesh: Mesh) -> int:
     """Round a batch size up to a multiple of the devices that split its rows."""
-    ways = mesh.shape["data"] * mesh.shape["fsdp"]
+    ways = sharding.count_row_shards(mesh)
     return -(-size // ways) * ways
 
 

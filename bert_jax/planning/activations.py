@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from bert_jax import sharding
 from bert_jax.config import costs, knobs
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.planning.collectives import Collective
@@ -29,7 +30,7 @@ def count_moved_rows(
     either, because XLA joins several gradients to reduce them at once. Nor are the edges of padded
     shards, which no operation of the model asks to move.
     """
-    ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
+    ways = {1, *mesh.shape.values(), sharding.count_row_shards(mesh)}
     known: set[Dims] = set()
     for leaf in jax.tree.leaves(parameters):
         for shape in (leaf.shape, (config.model.layers or 1, *leaf.shape)):  # a scan stacks layers

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
@@ -42,7 +43,7 @@ def estimate_bytes(
         return math.prod(where.shard_shape(leaf.shape)) * leaf.dtype.itemsize
 
     held = jax.tree.map(count_bytes, shapes, layout)
-    rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
+    rows = config.batch_size // (sharding.count_row_shards(mesh) * config.optim.accumulation)
     fsdp = mesh.shape["fsdp"] > 1
     table = 4 * pad_vocabulary(model, vocab_size) * model.table_width
     tables = 2 + fsdp if devices.find_kind() == "cpu" else 2 * fsdp
@@ -83,7 +84,7 @@ def _find_hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
     """
     available = device_bytes()
     rows = config.batch_size
-    shards = _row_shards(mesh)
+    shards = sharding.count_row_shards(mesh)
     for parts in range(config.optim.accumulation + 1, rows // shards + 1):
         if rows % parts or rows // parts % shards:
             continue
@@ -99,11 +100,6 @@ def _find_hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
         "no optim.accumulation is enough: --config.model.scan=true --config.model.remat=full, "
         "more parallel.fsdp, or a smaller model"
     )
-
-
-def _row_shards(mesh: Mesh) -> int:
-    """Count the parts into which the mesh splits the rows of a batch."""
-    return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def device_bytes() -> int:
