@@ -49,6 +49,7 @@ def split_means(means: np.ndarray) -> Quotas:
     return Quotas((parts >> 32).astype(np.int32), (parts & 0xFFFFFFFF).astype(np.uint32))
 
 
+@functools.lru_cache(64)  # every update asks, mostly for the same ones
 def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quotas:
     """Return the quotas of selected tokens at a rate, by the length of an example.
 
@@ -67,6 +68,7 @@ def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quota
     return split_means(means)
 
 
+@functools.lru_cache(64)
 def prediction_quotas(settings: knobs.Masking, rate: float, length: int) -> Quotas:
     """Return the quotas of predicted tokens, by the length of an example.
 

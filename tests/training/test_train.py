@@ -43,7 +43,8 @@ def test_train_writes_what_the_contract_names(base, tmp_path, one_device):
 def test_train_stops_at_masks_that_are_not_asked_for(base, tmp_path, monkeypatch, one_device):
     real = quotas.mean_quotas
     monkeypatch.setattr(quotas, "mean_quotas", lambda *args: np.minimum(real(*args), 2))
-    # Numbers of slots that other tests counted, or are to count, do not come from these quotas.
-    monkeypatch.setattr(quotas, "count_slots", quotas.count_slots.__wrapped__)
+    # What other tests counted, or are to count, does not come from these quotas.
+    for name in ("count_slots", "selection_quotas", "prediction_quotas"):
+        monkeypatch.setattr(quotas, name, getattr(quotas, name).__wrapped__)
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
