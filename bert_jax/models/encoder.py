@@ -275,7 +275,10 @@ class Encoder(nn.Module):
         if cfg.position == "relative":
             relative = gpt_bert.RelativePositions(cfg, name="relative_positions")()
         windows = [find_window(cfg, layer) for layer in range(cfg.layers)]
-        masks = {window: make_attention_mask(batch, cfg, window, relative) for window in windows}
+        masks = {  # one for each window, not for each layer
+            window: make_attention_mask(batch, cfg, window, relative)
+            for window in dict.fromkeys(windows)
+        }
         # A loop sows nothing, and cannot create the subtrees `layer_i` when parameters are made.
         returns_layers = returns_attention or self.is_mutable_collection("kept")
         if cfg.scan and not returns_layers and not self.is_initializing():
