@@ -52,7 +52,8 @@ COMPILER: Mapping[str, Mapping[str, bool | int]] = {
         "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
     }
 }
-# Results of a model do not depend on the compute type of its training.
+# Results of a model do not depend on the compute type of its training, but on the kind of device:
+# `models/matmul.py` says how accelerators multiply float32.
 READING: model_knobs.Dtype = "float32"
 
 _target: tuple[str, Sequence[Any]] | None = None  # of trace_for; else what this process has

@@ -75,7 +75,9 @@ class Embeddings(nn.Module):
             types = jnp.minimum(batch["type_ids"], cfg.type_vocab - 1)
             vectors = self.param("type", draw_weights(cfg), (cfg.type_vocab, width), jnp.float32)
             # There are few types: the gradient of a matmul is faster than a scatter.
-            x += jax.nn.one_hot(types, cfg.type_vocab, dtype=jnp.float32) @ vectors
+            chosen = jax.nn.one_hot(types, cfg.type_vocab, dtype=jnp.float32)
+            # At less precision an accelerator would round the vectors: see `matmul.py`.
+            x += jnp.matmul(chosen, vectors, precision="highest")
         if cfg.position == "learned":
             shape = (cfg.max_positions, width)
             learned = self.param("position", draw_weights(cfg), shape, jnp.float32)

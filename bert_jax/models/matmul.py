@@ -4,6 +4,9 @@ Sums of bfloat16 factors are kept in float32. On an accelerator a product and it
 plain `dot_general`. On a CPU the gradients are written out here, because the gradients that jax
 derives multiply a transposed left factor. A CPU is slow at that, and does it in float32 whatever
 the type. A function with gradients of its own has no `jax.jvp`, so accelerators do not use it.
+
+Accelerators round float32 factors, unless the environment has JAX_DEFAULT_MATMUL_PRECISION=highest:
+an H100 to TF32, a TPU to bfloat16. So only a CPU multiplies all bits of float32 factors.
 """
 
 import functools
