@@ -20,7 +20,8 @@ from bert_jax.objectives.base import Objective, Targets, cross_entropy
 from bert_jax.objectives.words import find_next_words
 
 SPREAD = 0x6A09E667  # of 2**32, the fraction of the square root of 2
-CAUSAL = draws.NO_EXAMPLE - 1  # the draw of what is causal
+# Goes into the random key in place of an example's number, as NO_EXAMPLE does for drawn rates.
+CAUSAL = draws.NO_EXAMPLE - 1
 
 
 @dataclasses.dataclass(frozen=True)

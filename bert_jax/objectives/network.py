@@ -109,11 +109,11 @@ def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
 
 @functools.lru_cache(maxsize=32)
 def _jit_init(network: Network, length: int, kind: str) -> Callable[[jax.Array], Any]:
-    """Return the function that initialises a network for devices of a kind.
+    """Return the jitted function that initialises a network for devices of a kind.
 
     A process traces it once, although shapes, programs and checks of models all ask for it. The
-    number of devices may change meanwhile: it only chooses how attention is computed, and nothing
-    that is computed from the parameters is kept.
+    number of devices is no part of the cache's key: it only chooses how attention is computed, on
+    which no parameter depends.
     """
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
     # The zeros stand for one row (B = S = K = 1), because only shapes matter here.

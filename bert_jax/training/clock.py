@@ -65,7 +65,7 @@ class Clock:
         self._tokens = self._flops = self._waited = self._left_out = 0.0
 
     @contextlib.contextmanager
-    def on(self, bucket: str) -> Iterator[None]:
+    def measure(self, bucket: str) -> Iterator[None]:
         """Add the time that the block takes to the activity `bucket`, one of BUCKETS."""
         began = time.perf_counter()
         try:

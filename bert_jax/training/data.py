@@ -37,23 +37,21 @@ class Facts:
 
     labels: tuple[str, ...] | None = None  # names of the classes
     rows: int | None = None  # rows of an epoch, those of all views; of text, where it has epochs
-    at: tuple[int, ...] = ()  # steps by which as many words are read as checkpoints.at_words says
+    save_steps: tuple[int, ...] = ()  # to be saved, because checkpoints.at_words is reached
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
     """The batches that runs train on, and the evaluators of these runs."""
 
-    config: (
-        knobs.Config
-    )  # after `fill_in_facts`: with the labels and steps that follow from the data
+    config: knobs.Config  # with the facts filled in
     facts: Facts
     tokenizer: Tokenizer
     fingerprint: str  # of the corpus or the examples
     source: pipeline.TextStream | task_stream.TaskStream
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
-    def distinct(self) -> float:
+    def count_distinct(self) -> float:
         """Count the examples with different masks: copies times views times examples of an epoch.
 
         The number is infinite if every epoch draws new masks, and for a labelled task, which has
@@ -88,9 +86,9 @@ def fill_in_facts(config: knobs.Config, facts: Facts) -> knobs.Config:
         ((kind, objective),) = config.objectives.items()
         labelled = dataclasses.replace(objective, labels=facts.labels)
         config = dataclasses.replace(config, objectives={kind: labelled})
-    if facts.at:
+    if facts.save_steps:
         saves = config.checkpoints
-        saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, *facts.at})))
+        saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, *facts.save_steps})))
         config = dataclasses.replace(config, checkpoints=saves)
     return config if facts.rows is None else _convert_epochs(config, facts.rows)
 
@@ -153,8 +151,8 @@ def _gather_text(config: knobs.Config) -> TrainingData:
         return evaluate
 
     facts = Facts(rows=None if config.epochs is None else source.rows_per_epoch * source.views)
-    at = steps_of_words(fill_in_facts(config, facts), prepared, source)
-    facts = dataclasses.replace(facts, at=at)
+    save_steps = steps_of_words(fill_in_facts(config, facts), prepared, source)
+    facts = dataclasses.replace(facts, save_steps=save_steps)
     config = fill_in_facts(config, facts)
     fingerprint = prepared.fingerprint
     return TrainingData(config, facts, prepared.tokenizer, fingerprint, source, evaluator)

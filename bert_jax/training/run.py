@@ -55,6 +55,7 @@ class Run:
             "tokenizer": data.tokenizer.hash,
             "batches": data.source.fingerprint,
         }
+        # With branch_from: the run that this run branches off, and the step where; else "" and 0.
         self.trunk, self.fork = config.trunk
         config = branch.with_digest(config, self._fingerprints)
         self.config = config
@@ -161,7 +162,7 @@ class Run:
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(
             self.config.masking,
-            self._data.distinct(),
+            self._data.count_distinct(),
             collections.Counter(saved.get("ledger")),
             self.config.sequence_length,
             hybrid.share if hybrid else None,

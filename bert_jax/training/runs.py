@@ -148,7 +148,7 @@ class Runs:
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:
         """Return the next batch; the clock counts the time of waiting."""
-        with self.clock.on("data"):
+        with self.clock.measure("data"):
             return next(batches)
 
     def compute_inputs(self, step: int) -> list[StepInputs]:
@@ -221,7 +221,7 @@ class Runs:
                 # the split of parameters under fsdp, and gather the activations of all rows.
                 with (
                     self._stop_flag.interrupting(),
-                    self.clock.on("evaluation"),
+                    self.clock.measure("evaluation"),
                     self.program.context(),
                 ):
                     layout = self.program.run_layout["params"]
@@ -254,7 +254,7 @@ class Runs:
         The record of a run names the evaluations `owed`, which are still to be run at this step.
         """
         self.record_pending_metrics()  # waits for the update, whose time is no time of saving
-        with self.clock.on("saving"):
+        with self.clock.measure("saving"):
             for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
                     own = self.program.pick(state, index, self.program.run_layout)

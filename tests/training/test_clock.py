@@ -27,7 +27,7 @@ def now(monkeypatch) -> list[float]:
 
 def pass_updates(one: Clock, now: list[float], count: int, compiling: float = 0.0) -> None:
     for _ in range(count):
-        with one.on("data"):
+        with one.measure("data"):
             now[0] += 1.0
         now[0] += compiling
         one.tick(BATCH)
@@ -40,14 +40,14 @@ def test_clock_tells_time_apart(now, monkeypatch, parts):
     """A process has all rows of a batch, or half of them."""
     one = Clock(tiny.config(batch_size=4 * parts, sequence_length=32), tiny.VOCAB, runs=3)
     now[0] += 2  # before the first batch
-    with contextlib.suppress(stop.Interrupted), one.on("evaluation"):  # owed, and cut off
+    with contextlib.suppress(stop.Interrupted), one.measure("evaluation"):  # owed, and cut off
         now[0] += 6
         raise stop.Interrupted
     pass_updates(one, now, 1, compiling=50)
     pass_updates(one, now, clock.WARM - 1)
     assert "step_seconds" not in one.values()
     for bucket, seconds in (("evaluation", 7.0), ("saving", 4.0)):
-        with one.on(bucket):
+        with one.measure(bucket):
             now[0] += seconds
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     pass_updates(one, now, 5)
@@ -99,7 +99,7 @@ def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
     """Updates after the checkpoint are as if they never were; memory is the most of any attempt."""
     first = Clock(CONFIG, tiny.VOCAB)
     pass_updates(first, now, 3)
-    with first.on("saving"):
+    with first.measure("saving"):
         now[0] += 2
     monkeypatch.setattr(clock, "measure_memory", lambda: {"host_memory_bytes": 7.0})
     saved = json.loads(json.dumps(first.state()))

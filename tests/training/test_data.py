@@ -61,7 +61,7 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
 def test_task_ignores_the_copies_of_a_preset(folder, monkeypatch):
     monkeypatch.setattr(tasks, "default", lambda: default("google_2018"))
     found = data.load_training_data(classify(folder))
-    assert (found.config.masking.dupe_factor, found.distinct()) == (10, math.inf)
+    assert (found.config.masking.dupe_factor, found.count_distinct()) == (10, math.inf)
 
 
 def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, capfd, one_device):
