@@ -26,15 +26,15 @@ from bert_jax.models.layers import (
     ACTIVATIONS,
     Dense,
     Dropout,
+    Norm,
     draw_token_rows,
     draw_weights,
-    make_norm,
     recompute_in_backward,
 )
-from bert_jax.models.loop import scan_layers, wrap_with_remat
 from bert_jax.models.matmul import PRECISIONS
 from bert_jax.models.pooler import apply_pooler
 from bert_jax.models.positions import make_sinusoids, rotate
+from bert_jax.models.scan import scan_layers, wrap_with_remat
 
 
 def pad_vocabulary(cfg: knobs.Model, vocab_size: int) -> int:
@@ -88,7 +88,7 @@ class Embeddings(nn.Module):
             sinusoids = jnp.asarray(make_sinusoids(past_length + tokens.shape[1], width))
             x += jnp.take(sinusoids, batch["positions"], axis=0)
         if cfg.embedding_norm:
-            x = make_norm(cfg, "norm")(x)
+            x = Norm(cfg, name="norm")(x)
         # The sum and its norm are in float32; the layers read the compute type.
         x = x.astype(PRECISIONS[cfg.dtype].result)
         return Dropout(cfg.dropout, self.train)(x), table_per_device
@@ -170,7 +170,7 @@ class FeedForward(nn.Module):
             # A gated linear unit; with gelu it is GeGLU (Shazeer, 2020): gelu(up(x)) * gate(x).
             hidden *= Dense(dense_cfg, (cfg.mlp,), name="gate")(x)
         if cfg.inner_norm:
-            hidden = make_norm(cfg, "norm")(hidden)
+            hidden = Norm(cfg, name="norm")(hidden)
         return Dense(dense_cfg, (x.shape[-1],), name="down")(hidden)
 
 
@@ -196,16 +196,16 @@ class Block(nn.Module):
         # ModernBERT's first layer has no norm before its attention for this reason.
         self.reads_unnormed = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0
         if not self.reads_unnormed:
-            self.attention_norm = make_norm(cfg)
-        self.mlp_norm = make_norm(cfg)
+            self.attention_norm = Norm(cfg)
+        self.mlp_norm = Norm(cfg)
 
     def attend(self, x: Array, mask: AttentionMask) -> Array:
         """Apply the attention with its residual sum and norm; return the vectors."""
         x = sharding.split_rows(x)
         if self.cfg.norm == "post":
             return self.attention_norm(x + self.drop(self.attention(x, mask)))
-        read = x if self.reads_unnormed else self.attention_norm(x)
-        return x + self.drop(self.attention(read, mask))
+        attention_input = x if self.reads_unnormed else self.attention_norm(x)
+        return x + self.drop(self.attention(attention_input, mask))
 
     def feed_forward(self, x: Array) -> Array:
         """Apply the feed-forward with its residual sum and norm; return the vectors."""
@@ -255,7 +255,7 @@ class Encoder(nn.Module):
             x = Dense(cfg, (cfg.hidden,), name="projection")(x)
         self.sow("intermediates", "hidden", x)
         states = self.run_layers(cfg, x, batch)
-        final_norm = make_norm(cfg, "final_norm") if cfg.norm == "pre" else lambda x: x
+        final_norm = Norm(cfg, name="final_norm") if cfg.norm == "pre" else lambda x: x
         x = final_norm(states[-1])  # [B, L, D]
         for state in (*states[:-1], x):
             self.sow("intermediates", "hidden", state)

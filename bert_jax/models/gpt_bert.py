@@ -17,7 +17,7 @@ from jax import Array
 from bert_jax import sharding
 from bert_jax.config import devices, knobs
 from bert_jax.models.attention_mask import AttentionMask, find_window
-from bert_jax.models.layers import Dense, draw_weights, gelu, make_norm, recompute_in_backward
+from bert_jax.models.layers import Dense, Norm, draw_weights, gelu, recompute_in_backward
 from bert_jax.models.matmul import PRECISIONS, matmul
 
 # --- scores of distances --------------------------------------------------------------------------
@@ -39,7 +39,7 @@ class RelativePositions(nn.Module):
         shape = (2 * cfg.position_buckets - 1, cfg.hidden)
         table = self.param("table", draw_weights(cfg), shape, jnp.float32)
         full = dataclasses.replace(cfg, norm_kind="layer", norm_parameters=True, biases=True)
-        return make_norm(full, "norm")(sharding.keep_whole(table))
+        return Norm(full, name="norm")(sharding.keep_whole(table))
 
 
 def assign_buckets(cfg: knobs.Model) -> np.ndarray:
@@ -69,7 +69,7 @@ def add_distances(
     distance_key: Array,
     mask: AttentionMask,
 ) -> tuple[Array, AttentionMask]:
-    """Add the scores of distances to the mask's bias; return the scaled query and the mask.
+    """Put the scores of distances into the mask as its bias; return the scaled query and the mask.
 
     A query is compared with the key of the distance, and a key with the query of the distance. The
     query is scaled because three scores are added.
@@ -124,7 +124,7 @@ def gate_attention(cfg: knobs.Model, x: Array, context: Array) -> Array:
 def norm_attention(cfg: knobs.Model, context: Array) -> Array:
     """Normalise the output of attention [B, L, heads, d] over all heads together."""
     flat = context.reshape(*context.shape[:2], -1)
-    return make_norm(cfg, "norm")(flat).reshape(context.shape)
+    return Norm(cfg, name="norm")(flat).reshape(context.shape)
 
 
 # --- weights of layers ----------------------------------------------------------------------------

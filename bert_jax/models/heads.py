@@ -15,7 +15,7 @@ from jax import Array
 from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
-from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, draw_token_rows, make_norm
+from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, Norm, draw_token_rows
 from bert_jax.models.matmul import PRECISIONS, matmul
 from bert_jax.models.pooler import pool_examples
 
@@ -24,7 +24,7 @@ def transform(cfg: knobs.Model, x: Array, width: int) -> Array:
     """Apply a dense layer, the head's activation and a norm, as parts of the calling module."""
     assert cfg.head_activation is not None
     x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (width,), name="dense")(x))
-    return make_norm(cfg, "norm")(x)
+    return Norm(cfg, name="norm")(x)
 
 
 class MlmHead(nn.Module):

@@ -75,8 +75,7 @@ class Dense(nn.Module):
     """A dense layer over the last `axes` axes, in the compute type, with a bias.
 
     flax's dense layer rounds the bias before it is broadcast, and so sums the gradient of the bias
-    in bfloat16. A flax layer without a bias would need a module around it that adds the bias, and
-    the names of kernels would have one more part.
+    in bfloat16. To wrap a flax layer without a bias, and to give it `matmul`, would take more code.
     """
 
     cfg: knobs.Model
@@ -135,11 +134,6 @@ def normalise(cfg: knobs.Model, x: Array, scale: Array | None, bias: Array | Non
     if bias is not None:
         y += jnp.broadcast_to(bias, y.shape)
     return y.astype(x.dtype)
-
-
-def make_norm(cfg: knobs.Model, name: str | None = None) -> nn.Module:
-    """Make a LayerNorm or RMSNorm, as `norm_kind` says."""
-    return Norm(cfg, name=name)
 
 
 class Dropout(nn.Module):

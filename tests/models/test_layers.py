@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, make_norm
+from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, Norm
 from tests import tiny
 
 
@@ -33,13 +33,13 @@ def test_norm_computes_its_formula_in_float32(kind, dtype):
     """Vectors far from zero: a variance as the mean of squares less the squared mean is wrong."""
     x = jnp.asarray(np.random.default_rng(0).normal(500, 1, size=(4, 32)), dtype)
     cfg = tiny.config(model__norm_kind=kind, model__norm_epsilon=0.5, model__dtype=dtype).model
-    params = tiny.draw_parameters(make_norm(cfg), x)
+    params = tiny.draw_parameters(Norm(cfg), x)
     assert set(params) == ({"scale", "bias"} if kind == "layer" else {"scale"})
     wide = np.float64(x)
     if kind == "layer":
         wide = wide - wide.mean(-1, keepdims=True)
     expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 0.5) * params["scale"]
-    found = make_norm(cfg).apply({"params": params}, x)
+    found = Norm(cfg).apply({"params": params}, x)
     assert found.dtype == dtype
     tolerance = 1e-4 if dtype == "float32" else 2e-2
     np.testing.assert_allclose(np.float32(found), expected + params.get("bias", 0), atol=tolerance)
