@@ -21,6 +21,7 @@ from bert_jax.errors import DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
 from bert_jax.masking import rates
+from bert_jax.reporting import run_record
 from bert_jax.system import jsons, machine, opening, trees
 from bert_jax.training import branch, optim, program, resume
 from bert_jax.training.data import TrainingData
@@ -72,11 +73,21 @@ class Run:
     # --- resume -----------------------------------------------------------------------------------
 
     def check_resume(self, allowed: tuple[str, ...]) -> bool:
-        """Tell whether there is a checkpoint to continue; refuse the checkpoint of another run."""
+        """Tell whether there is a checkpoint to continue; refuse a folder of something else."""
         latest = reading.read_meta(self.checkpoints.folder)
         if latest is None:
+            need(  # else `write_description` would replace the config.json of a model
+                not (self.workdir / "config.json").exists() or run_record.is_run(self.workdir),
+                f"{self.workdir} has a config.json that no run wrote",
+                "another --workdir, with --config.init_from=… if a model is to be trained",
+            )
             return False
         record, saved_step = latest
+        need(
+            "foreign" not in record,
+            f"{self.workdir} is an imported model, which no config trained",
+            f"another --workdir, with --config.init_from={self.workdir}",
+        )
         longer = f"--config.steps={saved_step} --allow-change=steps ends there"
         if self.config.epochs is not None:
             longer = "raise epochs, with --allow-change=epochs"

@@ -17,6 +17,7 @@ import pytest
 from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs, to_dict
 from bert_jax.errors import ConfigError
+from bert_jax.system import jsons
 from bert_jax.training import resume
 from bert_jax.training.data import load_training_data
 from bert_jax.training.run import Run
@@ -95,6 +96,24 @@ def open_run(config: knobs.Config, workdir: Path, resources: contextlib.ExitStac
     shapes = jax.eval_shape(lambda: draw_state(config, data.tokenizer.size, np.uint32(0)))
     compiled: Any = SimpleNamespace(describe_state=lambda: shapes)
     return Run(data.config, data, workdir, resources), compiled
+
+
+@pytest.mark.fault(7)
+def test_resume_refuses_the_folder_of_a_model(base, tmp_path):
+    """But a run that ended before its first checkpoint begins anew."""
+    config = texts.configure(base)
+    with contextlib.ExitStack() as resources:
+        one, _ = open_run(config, tmp_path, resources)
+        for found in ({}, {"model_type": "bert"}):
+            jsons.write(tmp_path / "config.json", found)
+            with pytest.raises(ConfigError, match=r"has a config.json that no run wrote"):
+                one.check_resume(())
+        jsons.write(tmp_path / "config.json", to_dict(config))
+        assert not one.check_resume(())
+        one.checkpoints.save(0, {"params": {"w": np.ones(3)}}, {"foreign": "models/bert"})
+        one.checkpoints.wait()
+        with pytest.raises(ConfigError, match="is an imported model, which no config trained"):
+            one.check_resume(())
 
 
 @pytest.mark.fault(5)
