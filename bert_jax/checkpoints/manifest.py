@@ -79,6 +79,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def is_lost(folder: Path) -> bool:
+    """Tell whether the manifest of a step is absent or changed, not only unreadable for now."""
+    try:
+        read_manifest(folder)
+    except CheckpointError as error:
+        cause = error.__cause__
+        return isinstance(cause, FileNotFoundError) or not isinstance(cause, OSError)
+    return False
+
+
 def read_record(folder: Path) -> dict[str, Any]:
     """Read the JSON record of a step, with what evaluations after its save have changed."""
     record: dict[str, Any] = json.loads((folder / "meta" / "metadata").read_bytes())

@@ -117,7 +117,11 @@ class Checkpoints:
         best = manifest.sort_best_first(metrics)[: int(self._keep_best)]
         kept = {*sorted(metrics)[-self._keep :], *best, *self._at}
         for step in {*damaged} - kept:
-            path = self.folder / str(step) / manifest.MANIFEST
+            folder = self.folder / str(step)
+            if not manifest.is_lost(folder):  # it may be the best, once it can be read again
+                kept.add(step)
+                continue
+            path = folder / manifest.MANIFEST
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
 

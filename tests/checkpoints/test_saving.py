@@ -1,6 +1,7 @@
 """What is saved comes back to the bit, whatever kills the save, fills the disk or joins runs."""
 
 import asyncio
+import errno
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -129,6 +130,29 @@ def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
     assert list_steps(tmp_path) == [30]
     path = tmp_path / "10" / manifest.MANIFEST
     assert f"warning: checkpoint corrupt: {path}; step 10 is deleted" in capsys.readouterr().err
+
+
+@pytest.mark.fault(5)
+def test_save_keeps_a_step_that_the_disk_hides(tmp_path, monkeypatch):
+    """Its metric is unknown as long as its manifest cannot be read, and it may be the best."""
+    made = open_folder(tmp_path, keep=1, keep_best=True)
+    made.save(10, make_state(), {}, 1.0)
+    made.wait()
+    read, hidden = Path.read_bytes, tmp_path / "10" / manifest.MANIFEST
+
+    def read_bytes(path: Path) -> bytes:
+        if path == hidden:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "read_bytes", read_bytes)
+        made.save(20, make_state(), {}, 2.0)
+        made.wait()
+    assert list_steps(tmp_path) == [10, 20]
+    made.save(30, make_state(), {}, 3.0)
+    made.close()
+    assert list_steps(tmp_path) == [10, 30]
 
 
 @pytest.mark.fault(6)
