@@ -98,16 +98,16 @@ KNOWN_SKIPS = (
 # Tests of a file share what they train and compile, so a process takes whole files (see the
 # Makefile): these first, as one of them begun last would leave the other processes idle.
 LONGEST = (
-    "net/test_transcripts.py",
     "net/test_devices.py",
+    "net/test_transcripts.py",
     "net/test_matrix.py",
     "training/test_step.py",
-    "net/test_configs.py",
     "training/test_train.py",
-    "net/test_batches.py",
+    "net/test_answers.py",
     "training/test_runs.py",
     "models/test_encoder.py",
-    "net/test_answers.py",
+    "net/test_batches.py",
+    "net/test_configs.py",
 )
 
 
