@@ -113,7 +113,7 @@ def _kill(words: list[str]) -> bool:
         names = os.listdir(saves) if saves.is_dir() else []
         if any(name.isdecimal() for name in names) and any("tmp" in name for name in names):
             os.kill(child, signal.SIGKILL)
-        time.sleep(0.001)
+        time.sleep(0.004)
         ended, code = os.waitpid(child, os.WNOHANG)
         status = code if ended else None
     return os.WIFSIGNALED(status)
