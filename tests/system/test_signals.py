@@ -65,7 +65,7 @@ def test_signal_raises_the_flag_until_the_block_ends(number, capfd):
         assert flag.signal == number
     assert [signal.getsignal(n) for n in signals.SIGNALS] == before
     (said,) = filter(None, capfd.readouterr().err.splitlines())
-    assert said.startswith(f"{signal.Signals(number).name}: saving after this step")
+    assert said.startswith(f"{signal.Signals(number).name}: saving, then stopping")
 
 
 def test_signal_interrupts_before_there_is_a_step():
