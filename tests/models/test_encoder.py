@@ -139,6 +139,10 @@ def test_scan_draws_other_dropout_in_each_layer():
     params["final_norm"]["scale"] += 1
     encoder = Encoder(config.model, tiny.VOCAB, train=True, pool=False)
     b = tiny.batch(8, 24)
+    traced = jax.jit(encoder.apply).trace(
+        {"params": params}, b, rngs={"dropout": jax.random.key(0)}
+    )
+    assert "scan[" in str(traced.jaxpr)
     found = jax.jit(encoder.apply)({"params": params}, b, rngs={"dropout": jax.random.key(0)})
     sums = {0, 2, 4}  # 1 is kept as 2, by neither layer, by one or by both
     wide = np.asarray(found.hidden)

@@ -46,9 +46,12 @@ def test_pretrain_depends_on_the_weights_alone(run, usual, one_device, masking, 
         np.testing.assert_allclose(values, usual[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_pretrain_takes_changes_of_its_own_config(run, usual, one_device):
-    found = ask(run, "pretrain", changes=(("evals.validation.rate", "0.4"),))
+def test_pretrain_takes_changes_of_its_own_config(run, usual, one_device, monkeypatch):
+    """What identifies its examples has all tokens of each of them."""
+    monkeypatch.setattr(corpus, "digest", lambda parts: np.array(sum(map(len, parts))))
+    found, arrays = score(run, "pretrain", changes=(("evals.validation.rate", "0.4"),))
     assert found["mlm_predictions"] > 2 * usual[0]["mlm_predictions"]
+    assert arrays["examples"] > 8 * 32 * found["examples"]  # bytes of 32 tokens a row
 
 
 def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):

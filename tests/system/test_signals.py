@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bert_jax.system import signals
-from bert_jax.training.stop import StopFlag
+from bert_jax.training.stop import Interrupted, StopFlag
 from tests import clusters
 
 WAIT = """
@@ -31,8 +31,8 @@ import os, signal, sys, time
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
-from bert_jax.training.stop import Interrupted, StopFlag
-with StopFlag() as flag:
+from bert_jax.training.stop import Interrupted, StopFlag, hold_run_lock
+with StopFlag() as flag, hold_run_lock(sys.argv[4]):
     for number in range(1, 2000):
         if number == 5 and sys.argv[1] == "1":
             os.kill(os.getpid(), signal.SIGTERM)
@@ -63,6 +63,8 @@ def test_signal_raises_the_flag_until_the_block_ends(number, capfd):
         os.kill(os.getpid(), number)  # at once: a scheduler signals parent and child
         assert flag.should_stop()
         assert flag.signal == number
+        with pytest.raises(Interrupted), flag.interrupting():
+            pass
     assert [signal.getsignal(n) for n in signals.SIGNALS] == before
     (said,) = filter(None, capfd.readouterr().err.splitlines())
     assert said.startswith(f"{signal.Signals(number).name}: saving, then stopping")
@@ -95,11 +97,12 @@ def test_same_signal_again_exits_at_once(reader_ended):
 
 @pytest.mark.fault(2, 3)
 @pytest.mark.parametrize("place", ["step", "batch of an evaluation"])
-def test_processes_stop_at_the_same_place(place):
+def test_processes_stop_at_the_same_place(place, tmp_path):
+    """Both have entered the lock of their run."""
     address = f"localhost:{clusters.free_ports(1)[0]}"
-    children = [start(SEVERAL, number, address, place) for number in (0, 1)]
+    children = [start(SEVERAL, number, address, place, tmp_path) for number in (0, 1)]
     results = [child.communicate(timeout=100) for child in children]
     assert [child.returncode for child in children] == [0, 0], results
-    first, second = (int(out) for out, _ in results)
+    first, second = (int(out.split()[-1]) for out, _ in results)  # after lines of Gloo
     assert first == second
     assert 5 <= first < 1999

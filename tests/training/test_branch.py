@@ -54,6 +54,7 @@ def test_branch_is_the_unbranched_run_to_the_bit(base, trunk, tmp_path, capfd):
     config = make_config(base, moved)
     workdir = run(config, tmp_path / "run")
     assert f"branching off {moved} at step {FORK}" in capfd.readouterr().err
+    assert outcomes.read_lines(workdir)[0]["time"] == 0
     first, *later = outcomes.metrics(workdir)
     recorded = first.pop("branch_from")
     assert re.fullmatch(rf"[0-9a-f]{{12}}@{FORK}", recorded)

@@ -135,5 +135,5 @@ def test_work_counts_real_tokens_by_hand():
 def test_peak_tells_kinds_apart():
     """An A10G has less than an A10."""
     peaks = {"NVIDIA H100 80GB HBM3": 989e12, "NVIDIA H100 PCIe": 756e12, "NVIDIA A10G": None}
-    peaks |= {"TPU v5 lite": 197e12, "TPU v5": 459e12}
+    peaks |= {"TPU v5 lite": 197e12, "TPU v5": 459e12, "NVIDIA L4": 121e12}
     assert {kind: clock.find_peak_flops(kind) for kind in peaks} == peaks

@@ -17,7 +17,7 @@ from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, Stopped
 from bert_jax.evaluation import corpus, inference
-from bert_jax.training import program, run, runs, stop
+from bert_jax.training import program, run, runs, stop, trackers
 from bert_jax.training.runs import Runs, last_common_step
 from bert_jax.training.step import compute_inputs
 from tests import fault_points, outcomes, texts
@@ -110,13 +110,16 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
             return found
         return found._replace(weights={**found.weights, "mlm": np.float32(np.nan)})
 
+    ended: list[bool] = []
     monkeypatch.setattr(run, "compute_inputs", poison)
+    monkeypatch.setattr(trackers.Trackers, "close", lambda _, finished: ended.append(finished))
     told: list[tuple[str, str]] = []
     train.train(
         make_jobs(base, tmp_path, optim__nonfinite_limit=3),
         on_diverged=lambda workdir, error: told.append((workdir.name, str(error)[:24])),
     )
     assert told == [("0", "3 updates in a row had a")]
+    assert sorted(ended) == [False, True, True]
     assert outcomes.logged(tmp_path / "0", "skipped_in_row") == [0, 0, 1, 2]
     assert list_steps(tmp_path / "0" / "checkpoints") == [4]
     for index in (1, 2):
