@@ -95,7 +95,9 @@ def test_wrong_call_is_refused(model, call, words, options, error, said):
 
 def test_option_that_is_left_at_its_default_is_taken(model):
     usual = {"normalize": False, "pooling": "", "top_k": None}
-    assert model.fill_mask(["the [MASK]"], **usual) == model.fill_mask(["the [MASK]"])
+    (found,) = model.fill_mask(["the [MASK]"], **usual)
+    assert [found] == model.fill_mask(["the [MASK]"])
+    assert len(found["masks"][0]) == 5
 
 
 def test_model_keeps_the_last_predictor_of_a_task(model):

@@ -13,6 +13,7 @@ import pytest
 
 from bert_jax.errors import CheckpointError
 from bert_jax.interop import huggingface, tf1
+from tests import variants
 from tests.parity import GOLDEN
 
 FOLDER = GOLDEN / "tf1"
@@ -55,6 +56,14 @@ def test_checkpoint_is_read_as_its_model(tensorflow, path):
     assert found.config.model == golden.config.model
     assert tuple(found.config.objectives) == tuple(golden.config.objectives)
     jax.tree.map(np.testing.assert_array_equal, found.params, golden.params)
+
+
+def test_googles_config_has_the_head_of_the_file(tmp_path):
+    """Its config.json says no class of model."""
+    folder = variants.folder(tmp_path, MODEL.name)
+    (folder / "config.json").unlink()
+    shutil.copy(FOLDER / "bert_config.json", folder)
+    assert tuple(huggingface.read_model(folder).config.objectives) == ("classify",)
 
 
 def test_damaged_checkpoint_is_one_line(tensorflow, tmp_path):

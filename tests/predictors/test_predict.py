@@ -2,6 +2,7 @@
 
 import io
 import sys
+from unittest import mock
 
 from bert_jax import cli, predict
 from bert_jax.predictors import stream as predictions
@@ -39,3 +40,12 @@ def test_predict_asks_and_answers_on_a_terminal(monkeypatch):
     assert answers[2] == (
         "warning: line 3: Expected `str | null`, got `int` - at `$.text`; left out\n"
     )
+
+
+def test_bar_is_beside_results_in_a_file(monkeypatch, tmp_path):
+    monkeypatch.setattr("tqdm.tqdm", made := mock.MagicMock())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    (tmp_path / "a").write_text("the [MASK]")
+    words = [f"--model={GOLDEN / 'pretraining'}", f"--input={tmp_path / 'a'}"]
+    assert cli.execute(["predict", "fill-mask", *words]) == 0
+    assert made.call_args.kwargs["disable"] is False

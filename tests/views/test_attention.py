@@ -22,7 +22,9 @@ def read_table(page: str, name: str) -> np.ndarray:
     """Read the numbers of the first table of heads [layers, heads]."""
     table = re.search(rf"<h2>{name} of each head.*?(<table>.*?)</table>", page, re.DOTALL)[1]
     lines = re.findall(r'<tr><th scope="row">.*?</tr>', table)
-    return np.array([[float(x) for x in re.findall(r">([\d.]+)</td>", line)] for line in lines])
+    found = np.array([[float(x) for x in re.findall(r">([\d.]+)</td>", line)] for line in lines])
+    assert table.partition("</tr>")[0].count("</th>") == 1 + found.shape[1]
+    return found
 
 
 @pytest.mark.parametrize("name", ["pretraining", "causal_lm"])
@@ -72,8 +74,11 @@ def test_command_shows_several_texts_and_pairs(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.fault(15)
 def test_long_text_is_cut_where_asked(golden):
-    page = make_page("attention", golden, {"text": "cat " * 90}, long="cut")
-    assert read_data(page)["texts"][0]["tokens"] == ["[CLS]", *["cat"] * 22, "[SEP]"]
+    pair = {"text": "cat " * 90, "text_pair": "dog " * 90}
+    page = make_page("attention", golden, {"text": "cat " * 90}, pair, long="cut")
+    one, two = (text["tokens"] for text in read_data(page)["texts"])
+    assert one == ["[CLS]", *["cat"] * 22, "[SEP]"]
+    assert (two.count("cat"), two.count("dog")) == (10, 11)
     assert "text 1 is cut" in page
 
 
