@@ -41,6 +41,7 @@ def test_text_of_a_tpu_program_is_read():
         ("all-reduce", 1, 40),
         ("all-reduce", 1, 28),
         ("all-reduce", 1, 20),
+        ("all-reduce", 1, 32),
         ("collective-permute", 1, 16),
         ("reduce-scatter", 1, 2 * 4 * 16),
     }

@@ -107,6 +107,18 @@ def test_compiler_that_is_not_installed_is_named(name, extra, monkeypatch):
     assert f"[{extra}]'" in error.value.hint
 
 
+def test_plan_refuses_pmap_for_devices_elsewhere(monkeypatch):
+    monkeypatch.setattr(targets, "find_target", lambda name: PLAN.target)
+    with pytest.raises(ConfigError, match="compiled for devices that are here"):
+        plan.run(tiny.config(parallel__step="pmap"), "h100x8")
+
+
+def test_tpu_is_described_to_its_compiler(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    targets._prepare_process("v5e:2x4")
+    assert os.environ["TPU_ACCELERATOR_TYPE"] == "v5litepod-8"
+
+
 def test_gpu_is_described_as_xla_reads_it():
     text = targets.describe_gpu("a100")
     assert "  core_count: 108\n" in text

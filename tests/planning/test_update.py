@@ -100,6 +100,7 @@ def test_activations_move_only_without_a_constraint(target, monkeypatch):
         ("all-gather", (128, 24), 1, 0),  # a parameter
         ("all-gather", (128, 1008), 1, 0),  # a parameter that XLA has padded
         ("all-gather", (128, 1100), 1, 55),  # ... and no parameter: 1,100 x 24 numbers
+        ("all-gather", (48, 64), 1, 16),  # as many numbers as a parameter, in another shape
         ("all-reduce", (5000,), 1, 0),  # gradients that were joined
         ("all-gather", (5000,), 1, 0),
     ],

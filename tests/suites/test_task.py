@@ -137,8 +137,9 @@ def test_glue_submits_only_the_task_of_the_run(root, trained, tmp_path):
         ask(nameless, "glue", **asked)
 
 
-def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path):
+def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path, capsys):
     assert ask(trained, "sst2", submission=str(tmp_path / "glue")) == {"test/examples": 16}
+    assert "test: no labels, so there is nothing to score" in capsys.readouterr().err
     said = predict_shares(trained, root, "dev") > 0.5
     lines = ["index\tprediction", *(f"{number}\t{int(label)}" for number, label in enumerate(said))]
     path = tmp_path / "glue" / "SST-2.tsv"
