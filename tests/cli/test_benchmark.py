@@ -2,12 +2,12 @@
 
 import types
 
-from bert_jax import benchmark, plan
+from bert_jax import benchmark, cli, plan
 from bert_jax.training.data import load_training_data
 from tests import tasks, tiny
 
 
-def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
+def test_report_has_median_and_least_of_timed_updates(monkeypatch, capsys, one_device):
     """The first update has a time of its own, and two more only warm up."""
     seconds = [9.0, 5.0, 5.0, 2.0, 0.5, 1.0]
     clock = iter([reading for taken in seconds for reading in (100.0, 100.0 + taken)])
@@ -17,7 +17,9 @@ def test_report_has_median_and_least_of_timed_updates(monkeypatch, one_device):
     assert (report["first_seconds"], report["median_ms"], report["min_ms"]) == (9.0, 1000.0, 500.0)
     assert report["tokens_per_second"] == 4 * 32
     assert report["mfu"] is None
-    assert "median 1,000.0 ms, least 500.0 ms of 3 updates" in benchmark.format_report(report)
+    monkeypatch.setattr(benchmark, "run", lambda *_: report)
+    assert cli.execute(["benchmark", "--config=pretrain:mini"]) == 0  # without --output
+    assert "median 1,000.0 ms, least 500.0 ms of 3 updates" in capsys.readouterr().out
 
 
 def test_classes_are_read_from_the_data(tmp_path, one_device):

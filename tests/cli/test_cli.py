@@ -1,6 +1,7 @@
 """The command line: what it passes on, and how each kind of failure ends."""
 
 import importlib
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -176,11 +177,13 @@ def test_paths_expand_the_home_folder(tmp_path, monkeypatch):
     assert runs.read_description("~/model")[1] == tmp_path / "model"
 
 
-def test_module_is_the_same_command():
-    command = [sys.executable, "-m", "bert_jax.import", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "usage: bert-jax import " in done.stdout
-    assert done.stderr == ""
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_module_is_the_same_command(name, monkeypatch):
+    main = mock.Mock()
+    monkeypatch.setattr(cli, "main", main)
+    monkeypatch.setattr(sys, "argv", ["file", "--help"])
+    runpy.run_path(f"{ROOT}/bert_jax/{name}.py", run_name="__main__")
+    main.assert_called_once_with([name, "--help"])
 
 
 def test_help_loads_no_jax():

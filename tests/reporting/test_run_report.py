@@ -4,10 +4,11 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from bert_jax.reporting import run_record, run_report
+from bert_jax.reporting import run_charts, run_record, run_report
 from bert_jax.system import folder_locks
 from tests.pages import BEST, a_run, keep_steps, read_page, write_run
 
@@ -85,6 +86,13 @@ def test_thousands_of_lines_stay_small(tmp_path):
     folders = [pretrain(tmp_path / str(times), times) for times in (50, 500)]
     some, many = [run_report.write_report(folder).stat().st_size for folder in folders]
     assert many < 1.5 * some
+
+
+def test_losses_come_first():
+    named = {f"train/{name}": [] for name in ("causal_lm_loss", "loss", "mlm_accuracy", "mlm_loss")}
+    run = mock.Mock(curves=named, list_suites=list)
+    learned = run_charts.list_learned([run])
+    assert learned == ["loss", "mlm_loss", "causal_lm_loss", "mlm_accuracy"]
 
 
 def show(folder: Path, kept=()) -> str:

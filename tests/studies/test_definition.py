@@ -164,6 +164,7 @@ REFUSED = [
     (LATE, "'one' is made after a budget of 300"),
     (asks(Suite("pretrain", (("changes", (("masking.rate", "0.4"),)),))), "does nothing"),
     (asks(Finetune("sst2", (("optim.lerning_rate", 1e-3),))), "no knob 'lerning_rate'"),
+    (asks(Finetune("sst2", (("model.features", 13),))), "evaluation 'one': .*features = 13"),
     ({"evaluations": {"a/b": Suite("pretrain")}}, "'a/b' names an evaluation"),
 ]
 

@@ -126,6 +126,7 @@ def test_killed_job_is_lost_and_its_worker_ends(name, place, stand_ins):
 
 
 def test_local_engine_shares_out_the_cores(place):
+    assert [local.share_out(range(5), 2, slot) for slot in (0, 1)] == [[0, 1], [2, 3, 4]]
     cores = machine.list_cores()
     if len(cores) < 2:
         pytest.skip("one core is nothing to share")
@@ -248,6 +249,6 @@ def test_ray_runs_as_many_as_fit(stand_ins, place, jobs, options, most):
 
 def test_ray_shares_out_the_memory_of_a_gpu(stand_ins, place, monkeypatch):
     monkeypatch.setattr(clusters.Ray, "cluster_resources", lambda _: {"CPU": 2.0, "GPU": 1.0})
-    for amount, share in ("0.5", "0.450"), ("1", None):
+    for amount, share in ("0.5", "0.450"), ("1", None), ("0", None):
         variables = engines.TABLE["ray"](place, 0, {"num_gpus": amount})._variables
         assert variables.get(local.FRACTION) == share

@@ -109,6 +109,7 @@ def test_cell_whose_folder_is_gone_waits(place):
         ("results.csv", b"cell\n\xff"),
         ("results.csv", b"<<<<<<< HEAD\ncell,state\n"),
         ("curves.csv", b"cell,step,metric,value\nCELL,one,eval/mlm_loss,2\n"),
+        ("curves.csv", b"step\n1\n"),
         ("examples.npz", b"\x80\x04N."),  # a pickle
     ],
 )
