@@ -19,18 +19,13 @@ Meta = dict[str, Any]
 # Orbax logs how long it waits, and the errors that it raises, with tracebacks.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
-# If several arrays cannot be written or read, as on a full disk, Orbax raises the first error. The
-# others come later, by asyncio's log and from threads of tensorstore: with tracebacks, behind the
-# line that says what to do.
-LATE = ("never retrieved", "Task was destroyed")
-logging.getLogger("asyncio").addFilter(
-    lambda record: not any(words in record.getMessage() for words in LATE)
-)
+# If several arrays cannot be read or written, Orbax raises the first error. The others come later
+# from threads of tensorstore: with tracebacks, behind the line that says what to do.
 usual_hook = sys.unraisablehook
 
 
 def ignore_closed_loop(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Report an error that no code can catch, unless an array came after its group had failed."""
+    """Ignore an array of Orbax that arrives after its event loop was closed; report the rest."""
     if str(unraisable.exc_value) != "Event loop is closed":
         usual_hook(unraisable)
 

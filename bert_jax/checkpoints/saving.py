@@ -24,6 +24,9 @@ from bert_jax.system import disk, trees
 
 logger = logging.getLogger(__name__)
 
+# What the other arrays of a failed save raise, on a full disk for example: see `reading.py`.
+logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
+
 PyTree = Any
 DRAFT = ".orbax-checkpoint-tmp"  # which Orbax adds to the name of a step that it writes
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
@@ -118,10 +121,11 @@ class Checkpoints:
         kept = {*sorted(metrics)[-self._keep :], *best, *self._at}
         for step in {*damaged} - kept:
             folder = self.folder / str(step)
+            path = folder / manifest.MANIFEST
             if not manifest.is_lost(folder):  # it may be the best, once it can be read again
+                logger.warning(f"{path} cannot be read; step {step} is kept")
                 kept.add(step)
                 continue
-            path = folder / manifest.MANIFEST
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
 

@@ -204,9 +204,14 @@ def _read_pieces(tokenizer: Tokenizer) -> list[tuple[bool, str]]:
     continues no word, because WordPiece marks none.
     """
     mark = f"^{engines.PREFIX}" if tokenizer.kind == "wordpiece" else "^[ ▁]"
+    is_decoded = tokenizer.shown is not tokenizer.vocab
     pieces = []
-    for piece, continues in zip(tokenizer.shown, tokenizer.continuation, strict=True):
+    for own, piece, continues in zip(
+        tokenizer.vocab, tokenizer.shown, tokenizer.continuation, strict=True
+    ):
         text = re.sub(mark, "", piece)
+        if is_decoded and piece == own and not piece.isascii():
+            text = f"\ufffd{piece}"  # bytes of a part of a character, which match nothing
         is_word = any(map(str.isalnum, text))
         pieces.append((bool(continues) and is_word, text))
     return pieces

@@ -6,7 +6,8 @@ rate needs. Runs with a lower rate compute these slots too, and leave some empty
 sorted by the slots that they need, and groups are stretches of this order.
 
 Groups are planned once. A cell stays in its group, so that an interruption or another engine does
-not change its numbers. Cells that an edited study adds form new groups.
+not change its numbers, unless several processes now train it. Cells that an edited study adds form
+new groups.
 """
 
 import dataclasses

@@ -119,7 +119,9 @@ class Progress:
 
 def read_progress(place: StudyFolder) -> Progress:
     """Read the progress of a study from its folder."""
-    groups = {cell: name for name, group in place.read_groups().items() for cell in group.cells}
+    # A cell may stand in two groups: the smaller one is the newer (see `find_groups`).
+    largest_first = sorted(place.read_groups().items(), key=lambda item: -len(item[1].cells))
+    groups = {cell: name for name, group in largest_first for cell in group.cells}
     return Progress(gather_cells(place), groups)
 
 

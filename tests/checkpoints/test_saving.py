@@ -133,7 +133,7 @@ def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
 
 
 @pytest.mark.fault(5)
-def test_save_keeps_a_step_that_the_disk_hides(tmp_path, monkeypatch):
+def test_save_keeps_a_step_that_the_disk_hides(tmp_path, monkeypatch, capsys):
     """Its metric is unknown as long as its manifest cannot be read, and it may be the best."""
     made = open_folder(tmp_path, keep=1, keep_best=True)
     made.save(10, make_state(), {}, 1.0)
@@ -150,6 +150,7 @@ def test_save_keeps_a_step_that_the_disk_hides(tmp_path, monkeypatch):
         made.save(20, make_state(), {}, 2.0)
         made.wait()
     assert list_steps(tmp_path) == [10, 20]
+    assert f"warning: {hidden} cannot be read; step 10 is kept" in capsys.readouterr().err
     made.save(30, make_state(), {}, 3.0)
     made.close()
     assert list_steps(tmp_path) == [10, 30]

@@ -97,6 +97,13 @@ def test_start_matches_pieces_of_another_kind(run):
     check_rows(run, Tokenizer(build_byte_level(models.BPE(ids, []))), sources)
 
 
+def test_part_of_a_character_matches_no_piece():
+    """The byte that is spelt like the sign of copyright is not that sign."""
+    ids = {piece: i for i, piece in enumerate([*SPECIALS, "©", "Â©"])}
+    pieces = initial._read_pieces(Tokenizer(build_byte_level(models.BPE(ids, []))))
+    assert [text for _, text in pieces[-2:]] == ["\ufffd©", "©"]
+
+
 def test_head_over_labels_begins_as_a_like_mlm_head(run):
     """As in transformers, where ModernBERT's classes call both `head`."""
     config = dataclasses.replace(

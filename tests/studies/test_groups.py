@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
+from bert_jax.studies import progress
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import WIDEST, find_groups, find_signature, plan_groups
@@ -75,7 +76,7 @@ def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, parallel, ra
     assert plan_groups(cells, fuse, parallel) == found
 
 
-def test_cells_of_several_processes_leave_their_group(tmp_path):
+def test_cells_of_several_processes_leave_their_group(tmp_path, monkeypatch):
     """A study begun with one process a group goes on with several processes a cell."""
     place = StudyFolder(tmp_path)
     cells = [at(0.15), at(0.2), at(0.3)]
@@ -91,6 +92,10 @@ def test_cells_of_several_processes_leave_their_group(tmp_path):
         found = find_groups(place, left, "auto", 1)
         assert sorted(one.id for group in found for one in group.cells) == [one.id for one in left]
         assert all(len(group.cells) == 1 and group.id != "g" for group in found)
+    place.write_group("a", [cells[0].id], 20)
+    monkeypatch.setattr(progress, "gather_cells", lambda _: [])
+    newest = {one.id: "a" if one is cells[0] else "g" for one in cells}
+    assert progress.read_progress(place).groups == newest
 
 
 MAY_DIFFER = {  # with another value than that of ONE
