@@ -320,16 +320,16 @@ def test_dry_run_plans_what_taken_cells_lack(bench, capfd):
     bench.run()
     other, bench.workdir = bench.workdir, bench.folder / "again"
     rows = (
-        (("validation",), [], 1),
-        (("validation",), [other], 0),
-        (("validation", "late"), [other], 1),
+        (("validation",), [], "1 group"),
+        (("validation",), [other], "0 groups"),
+        (("validation", "late"), [other], "1 group"),
     )
     for evaluations, reuse, groups in rows:
         bench.evaluations = evaluations
         capfd.readouterr()
         bench.run(dry_run=True, reuse=reuse, fuse="4")
         told = capfd.readouterr().out
-        assert f"study toy: 4 cells, {groups} groups to do" in told
+        assert f"study toy: 4 cells, {groups} to do" in told
         assert ("training takes" in told) == (not reuse)
 
 

@@ -51,8 +51,8 @@ SUITES = {
     "net": ["tests/net"],
 }
 PYTEST = ["-m", "pytest", "-p", "tests.tools.contexts", "-p", "no:cacheprovider"]
-MATRIX = "tests/net/test_matrix"
-START = 8.0  # seconds that a process of MATRIX needs before it trains
+MATRIX = ("tests/net/test_devices", "tests/net/test_matrix")
+START = 8.0  # seconds that a fixture of MATRIX needs before it trains
 FIELDS = ("id", "suite", "verdict", "test", "seconds")
 KILLED = ("killed", "timeout")
 COVERAGE = """[run]
@@ -233,13 +233,13 @@ class Map:
     def cost(self, names: Iterable[str]) -> float:
         """Return the seconds of tests, with the fixtures that they share.
 
-        A fixture of MATRIX makes only what the chosen tests ask for, after its process has started.
+        A fixture of MATRIX makes only what the chosen tests ask for.
         """
         users = collections.Counter(fixture for name in names for fixture in self.tests[name][1])
         total = sum(self.tests[name][0] for name in names)
         for fixture, count in users.items():
             seconds = self.fixtures.get(fixture, 0)
-            if MATRIX in fixture and seconds > START:
+            if seconds > START and any(name in fixture for name in MATRIX):
                 seconds = START + seconds * count / len(self.users[fixture])
             total += seconds
         return total
