@@ -63,12 +63,16 @@ def check_inside(root: Path, file: Path, kind: type[UserError]) -> Path:
 
 
 def check_local(path: Path | str, what: str) -> None:
-    """Refuse a path in an object store."""
+    """Refuse a path in an object store, and the URL of a file."""
     text = os.fspath(path)
-    if (scheme := STORE.match(text)) and not os.path.exists(text):
-        typed = f"{scheme[1]}://{text[scheme.end() :]}"
-        raise ConfigError(
-            f"{what} = {typed} is in an object store ({scheme[1]}), which is no file system",
-            "mount the bucket as a folder (gcsfuse, rclone mount) and give that, "
-            "or copy from there",
-        )
+    scheme = STORE.match(text)
+    if not scheme or os.path.exists(text):
+        return
+    rest = text[scheme.end() :]
+    if scheme[1].lower() == "file":
+        raise ConfigError(f"{what} = {scheme[1]}:///{rest} is a URL", f"give the path: /{rest}")
+    raise ConfigError(
+        f"{what} = {scheme[1]}://{rest} is in an object store ({scheme[1]}), "
+        "which is no file system",
+        "mount the bucket as a folder (gcsfuse, rclone mount) and give that, or copy from there",
+    )

@@ -60,6 +60,12 @@ def test_local_takes_only_paths_of_this_machine(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=r"^--workdir = gs://bucket/x is in an ") as caught:
             opening.check_local(typed, "--workdir")
     assert caught.value.hint
+    for typed in ("file:///home/x", Path("file:///home/x"), "FILE:/home/x"):
+        with pytest.raises(
+            ConfigError, match=r"(?i)^--workdir = file:///home/x is a URL"
+        ) as caught:
+            opening.check_local(typed, "--workdir")
+        assert caught.value.hint == "give the path: /home/x"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gs:" / "bucket").mkdir(parents=True)
     opening.check_local("gs://bucket", "--workdir")  # a folder of that name
