@@ -27,6 +27,7 @@ from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw_svg
 from bert_jax.system import jsons
+from bert_jax.system.counts import format_count
 from bert_jax.system.durations import format_duration
 
 TONES = ("c1", "c2", "c3", "c4", "c5", "q0", "q4", "q6", "q8", "q9")  # of runs, in turn
@@ -71,7 +72,7 @@ def build_comparison(
     learned, others = _draw_curves(runs)
     return pages.render(
         "reporting/comparison.html",
-        heading=f"{len(named)} {kind}{'s' * (len(named) > 1)}",
+        heading=format_count(len(named), kind),
         names=list(named.values()),
         tones=TONES,
         warnings=[*warnings, *_find_warnings(flat)],

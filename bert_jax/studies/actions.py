@@ -34,6 +34,7 @@ from bert_jax.studies.launch import Launcher
 from bert_jax.studies.origin import describe_origin
 from bert_jax.studies.spec import Axis, Cell, Point, Study
 from bert_jax.system import disk, folder_locks
+from bert_jax.system.counts import choose_verb, format_count
 from bert_jax.training import trackers
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
         before = place.read_study() if place.study.exists() else None
         if before and (hidden := len(before.cells.keys() - {cell.id for cell in cells})):
-            notes.append(f"{hidden} cells that this launch leaves out are not shown")
+            left_out = f"{format_count(hidden, 'cell')} that this launch leaves out"
+            notes.append(f"{left_out} {choose_verb(hidden)} not shown")
         known = place.read_groups()
         for group in groups:
             if group.id not in known:
@@ -229,7 +231,8 @@ def _list_notes(
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
     if finished:
         taken = ", ".join(map(str, reuse.list_sources(finished)))
-        notes.append(f"{len(finished)} finished cells are taken from {taken}")
+        count = format_count(len(finished), "finished cell")
+        notes.append(f"{count} {choose_verb(len(finished))} taken from {taken}")
     if missing:
         notes += _describe_power(place, named, cells)
     return notes
@@ -303,11 +306,12 @@ def _print_answer(place: StudyFolder, stopped: bool, answer: str | None) -> None
     if left and (stopped or not failed):
         raise Stopped(f"stopped: {now.format_line()}", "the same command continues")
     if left:
+        total = format_count(len(now.cells), "cell")
         first = failed[0]
         which = f"{first.entry.id} ({progress.describe_cell(first.entry)})"
         more = f" and {len(left) - 1} more" if left[1:] else ""
         raise IncompleteError(
-            f"{len(left)} of {len(now.cells)} cells are not finished, {which}{more}: "
+            f"{len(left)} of {total} {choose_verb(len(left))} not finished, {which}{more}: "
             f"{first.state.error}",
             f"log: {place.log(now.groups.get(first.entry.id, ''))}; `bert-jax study status` lists "
             "all; the same command tries again",

@@ -19,6 +19,7 @@ from bert_jax.studies.engines.base import FULL, HELD, LOST, STOPPED, Engine
 from bert_jax.studies.folder import WORKER, Failure, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.system import signals
+from bert_jax.system.counts import format_count
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,8 @@ class Launcher(signals.Handler):
             for cell in left:
                 self._note_death(cell.id, ending)
             log = self._place.log(group.id)
-            logger.info(f"{_name_group(group)}: {len(left)} cells failed (log: {log})")
+            count = format_count(len(left), "cell")
+            logger.info(f"{_name_group(group)}: {count} failed (log: {log})")
 
     def _note_death(self, cell: str, ending: str) -> None:
         """Note in a cell how its worker ended, unless that worker has noted a failure itself.
@@ -160,7 +162,7 @@ class Launcher(signals.Handler):
     def _stop(self, name: str) -> None:
         said = f"{name} again: stopping without saving"
         if not self.stopped:
-            count = f"{len(self._running)} group{'s' * (len(self._running) != 1)}"
+            count = format_count(len(self._running), "group")
             said = f"{name}: waiting for {count} to save; once more stops at once"
         self.stopped = True
         self._engine.stop([worker for _, worker in self._running])

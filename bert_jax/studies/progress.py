@@ -13,6 +13,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.results import gather_cells
 from bert_jax.studies.spec import Cell
 from bert_jax.studies.trunks import count_flops
+from bert_jax.system.counts import format_count
 from bert_jax.system.durations import format_duration
 
 FINAL = ("done", "diverged")
@@ -48,8 +49,9 @@ class Progress:
     def estimate_seconds(self, parallel: int = 0) -> float | None:
         """Estimate the seconds left; None if the speed or a cell's number of steps is unknown.
 
-        It is also None if only evaluations are left, because nothing counts their work. `parallel`
-        is the number of workers. More may run, on SLURM, and each works on one of the groups left.
+        It is also None if only evaluations are left, because nothing counts their work. The work
+        is divided by the `parallel` workers, or by the groups that run if these are more, but by no
+        more than the groups left.
         """
         running = {self.groups.get(c.entry.id) for c in self.cells if c.state.name == "running"}
         left = [cell for cell in self.unfinished if cell.state.name != "failed"]
@@ -65,7 +67,7 @@ class Progress:
     def format_line(self, parallel: int = 0) -> str:
         """Format a line with the counts of states, the step of running cells, and the time left."""
         line = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
-        line += f" of {len(self.cells)} cells"
+        line += f" of {format_count(len(self.cells), 'cell')}"
         running = [cell.state for cell in self.cells if cell.state.name == "running"]
         if training := [state for state in running if state.step < state.steps]:
             step = sum(state.step for state in training) / len(training)

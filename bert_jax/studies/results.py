@@ -14,6 +14,7 @@ from bert_jax.studies.cell_result import SPENT, History, Result, make_clock
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
 from bert_jax.system import jsons
+from bert_jax.system.counts import format_count
 
 LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 
@@ -183,7 +184,7 @@ def _name_hardware(machine: Mapping[str, Any]) -> str:
     if machine.get("backend", "cpu") != "cpu":
         return ", ".join(map(str, machine.get("devices", [])))
     cores = machine.get("cores") or 0
-    return f"{cores} CPU core{'s' * (cores != 1)}" if cores else ""
+    return format_count(cores, "CPU core") if cores else ""
 
 
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:

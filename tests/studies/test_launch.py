@@ -37,6 +37,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
+        self.seeds: tuple[int, ...] = (0, 1)
         self.rates: tuple[float, ...] = (0.15, 0.4)
         self.evaluations: tuple[str, ...] = ("validation",)
         self.knobs = {"steps": 5, "batch_size": 8, "optim__warmup_steps": 1}
@@ -48,6 +49,7 @@ class Bench:
         study = make_study(
             base=make_base(**self.knobs),
             axes=(axis("masking.rate", self.rates),),
+            seeds=self.seeds,
             evaluations={name: Suite("pretrain") for name in self.evaluations},
         )
         actions.launch_study(Named(study, "toy", "toy", self.folder), self.workdir, Flags(**flags))
@@ -164,6 +166,27 @@ def test_time_left_follows_what_was_measured(bench, capfd):
     capfd.readouterr()
     bench.run(dry_run=True)
     assert "about 10 s at the pace so far" in capfd.readouterr().out
+
+
+def test_one_cell_is_named_in_the_singular(bench, caplog):
+    caplog.set_level("INFO")
+    bench.rates, bench.seeds = (0.15,), (0,)
+    bench.behaviour["15 %"] = "fail"
+    with pytest.raises(errors.IncompleteError, match=r"^1 of 1 cell is not finished"):
+        bench.run()
+    bench.behaviour.clear()
+    bench.run()
+    bench.rates = (0.4,)
+    bench.run()
+    others, bench.workdir = [bench.workdir], bench.folder / "again"
+    bench.run(reuse=others)
+    for said in (
+        ": 1 cell failed (log: ",
+        "1 done of 1 cell",
+        "1 cell that this launch leaves out is not shown",
+        f"1 finished cell is taken from {others[0]}",
+    ):
+        assert said in caplog.text
 
 
 # --- failures -------------------------------------------------------------------------------------

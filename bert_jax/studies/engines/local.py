@@ -18,6 +18,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.studies.engines.base import start_worker
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import machine
+from bert_jax.system.counts import format_count
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.+")  # in CUDA_VISIBLE_DEVICES
@@ -66,11 +67,11 @@ class Local:
 
     def describe(self) -> str:
         """Say how many processes share the cores or devices."""
-        unit, count = "core", len(self._cores)
+        units = format_count(len(self._cores), "core")
         if self._devices:
-            unit, count = "device", len(self._devices)
+            units = format_count(len(self._devices), "device")
         jobs = f"{self._jobs} processes at a time" if self._jobs > 1 else "one process"
-        return f"{jobs} on {count} {unit}{'s' if count > 1 else ''}"
+        return f"{jobs} on {units}"
 
     def _choose_devices(self, slot: int) -> dict[str, str]:
         """Return the environment variables that limit a process to some GPUs or some GPU memory.
