@@ -56,7 +56,9 @@ class Labelled(Predictor):
         except DataError as error:
             if "task.long" not in (error.hint or ""):
                 raise
-            hint = "--long=cut loses its end; tag and answer have --long=windows too"
+            hint = "--long=cut loses its end"
+            if self.windows:
+                hint += "; there is --long=windows too"
             raise DataError(str(error), hint) from error
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:

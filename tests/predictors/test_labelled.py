@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.api import Model
+from bert_jax.errors import DataError
 from bert_jax.predictors.labelled import find_entities
 from tests import variants
 from tests.predictors.drawing import open_golden
@@ -53,6 +54,20 @@ def test_answer_finds_the_best_span_of_all():
         first, second = one["n_best"][:2]
         odds = scores[first["answer"]] - scores[second["answer"]]
         assert np.log(first["score"] / second["score"]) == pytest.approx(odds, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "ways"),
+    [
+        ("classify", "sequence", "--long=cut loses its end"),
+        ("tag", "token", "--long=cut loses its end; there is --long=windows too"),
+    ],
+)
+def test_refused_text_is_told_its_ways(task, head, ways):
+    model = Model(open_golden(f"{head}_classification"))
+    with pytest.raises(DataError) as caught:
+        getattr(model, task)(["the " * 999], long="refuse")
+    assert caught.value.hint == ways
 
 
 # --- by definition --------------------------------------------------------------------------------
