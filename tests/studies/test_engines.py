@@ -236,8 +236,9 @@ def test_slurm_says_why_it_takes_no_job(stand_ins, place, monkeypatch):
 
     monkeypatch.setattr(clusters.AutoExecutor, "submit_array", refuse)
     engine = engines.TABLE["slurm"](place, 0, {"cluster": "local"})
-    with pytest.raises(ConfigError, match="invalid partition sbatch: error: failed"):
+    with pytest.raises(ConfigError, match="invalid partition sbatch: error: failed") as caught:
         list(engine.start(["a-0-0"]))
+    assert caught.value.hint.endswith("; the same command goes on")
 
 
 @pytest.mark.parametrize(

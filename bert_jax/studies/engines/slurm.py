@@ -113,7 +113,8 @@ class Slurm:
         try:
             jobs = self._executor.submit_array(works) if works else []
         except self._submitit.core.utils.FailedJobError as error:  # what sbatch says
-            hint = "give other values by --engine-option, such as slurm_partition=NAME"
+            hint = "give other values by --engine-option, such as slurm_partition=NAME; "
+            hint += "the same command goes on"
             problem = f"SLURM takes no job: {' '.join(str(error).split())}"
             raise ConfigError(problem, hint) from error
         yield from jobs
