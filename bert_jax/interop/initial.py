@@ -47,9 +47,9 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
         theirs = _remap_rows(config, run, tokenizer, ours, theirs, draw)
     theirs = _drop_other_classes(config, run.config, theirs)
     theirs |= _copy_transforms(ours, theirs)
-    other = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
-    fresh = {name for name in other if config.init_fresh and re.search(config.init_fresh, name)}
-    _check_fit(config, run, theirs, other, fresh)
+    unfit = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
+    fresh = {name for name in unfit if config.init_fresh and re.search(config.init_fresh, name)}
+    _check_fit(config, run, theirs, unfit, fresh)
     # What parameters there are, and their shapes, shows the sizes and word_head.
     differ = list_different_knobs(config, run.config.model).keys() - {*SIZES, "word_head"}
     if differ:
@@ -67,7 +67,7 @@ def start_from(config: knobs.Config, layout: Any, draw: Draw, tokenizer: Tokeniz
         top = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
         logger.info(f"init_from {source}: {top} start fresh")
     unused = theirs.keys() - ours.keys()
-    for state, names in (("starts fresh", fresh & other), ("is not used", unused)):
+    for state, names in (("starts fresh", fresh & unfit), ("is not used", unused)):
         if names:
             logger.info(f"init_from {source}: {list_names(sorted(names))} {state}")
     drawn = draw(fresh)
@@ -90,19 +90,20 @@ def _allow_mask_token(params: Flat) -> Flat:
 
 
 def _check_fit(
-    config: knobs.Config, run: runs.TrainedModel, theirs: Flat, other: set[str], fresh: set[str]
+    config: knobs.Config, run: runs.TrainedModel, theirs: Flat, unfit: set[str], fresh: set[str]
 ) -> None:
     """Refuse a model if it lacks parameters, or if its shapes or number of layers differ.
 
-    `other` names the parameters that it lacks or has in another shape, and `fresh` those of them
+    `unfit` names the parameters that it lacks or has in another shape, and `fresh` those of them
     that `init_fresh` lets start fresh.
     """
     source = config.init_from
-    wrong = sorted(other - fresh)
+    wrong = sorted(unfit - fresh)
     absent = [name for name in wrong if name not in theirs]
     sizes = f"set config.model: {_list_settings(run.config.model, SIZES)}"
+    # If so, the encoder has another size: only config.model helps.
     is_resized = any(name in theirs and name.startswith("encoder/") for name in wrong)
-    named = fresh.union(absent) if is_resized else other
+    named = fresh.union(absent) if is_resized else unfit
     # The head of each, or its module of the encoder.
     found = (re.match(r"encoder/[^/]+|[^/]+", name) for name in named)
     parts = sorted({match[0] for match in found if match})
@@ -112,10 +113,10 @@ def _check_fit(
             hint = f"{sizes}; or {hint}"
         raise ConfigError(f"init_from {source} lacks {list_names(absent)}", hint)
     last = f"encoder/layer_{config.model.layers}/"  # the first layer that is too much
-    more = [name for name in theirs if name.startswith(last)]
-    if wrong or more:
-        hint = sizes if is_resized or more else hint
-        said = f"init_from {source} has another shape for {list_names(wrong + more)}"
+    extra_layers = [name for name in theirs if name.startswith(last)]
+    if wrong or extra_layers:
+        hint = sizes if is_resized or extra_layers else hint
+        said = f"init_from {source} has another shape for {list_names(wrong + extra_layers)}"
         raise ConfigError(said, hint)
 
 
