@@ -98,7 +98,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 def find_problem(folder: Path, groups: tuple[str, ...], large: bool = False) -> str:
     """Describe the first file of `groups` that differs from the manifest; "" if there is none.
 
-    The contents of large files are compared only with `large`, and then those of no others.
+    The sizes of all files are compared. Contents are compared of small files, or with `large` of
+    large files only.
     """
     try:
         files = read_manifest(folder)["files"]
@@ -183,8 +184,8 @@ def choose_step(
 
     Only the files of `groups` are verified. If they are damaged, a warning is logged and the next
     candidate is tried. If no candidate is sound, a CheckpointError is raised. The result is None if
-    no step was saved, else the step and what `read` returns of its folder. It reads while the large
-    files are verified: what it returns or raises counts only if they are sound.
+    no step was saved, else the step and what `read` returns of its folder. `read` runs while the
+    large files are verified: its result or error counts only if they are sound.
     """
     folder = folder.absolute()
     candidates = list_steps(folder)[::-1]

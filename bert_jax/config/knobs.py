@@ -170,7 +170,8 @@ class Checkpoints:
     #: the same, by words read: between spaces, hyphens, apostrophes, each epoch anew; as
     #: 1000000,10000000
     at_words: tuple[Count, ...] = knob((), "text", free=True)
-    #: evaluations in a row without a better `best`, which is saved, before training ends; 0 never
+    #: training ends after so many evaluations in a row without a better `best`; each better step
+    #: is saved; 0 never
     patience: Natural = knob(0, "checkpoints.best", free=True)
     #: metric of evals.validation whose best saved step is kept; empty is none
     best: str = "mlm_loss"

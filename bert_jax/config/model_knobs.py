@@ -26,7 +26,7 @@ LEAST = -3.4028234663852886e38
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The encoder and its heads. `size` gives layers, hidden and heads."""
+    """The encoder and its heads. `size` gives the knobs layers, hidden and heads."""
 
     #: names layers, hidden and heads
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = knob(

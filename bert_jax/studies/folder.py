@@ -368,8 +368,8 @@ def _read_config(text: str) -> Config:
 def hash_evaluation(cell: Cell, name: str) -> str:
     """Return a hash of an evaluation's definition; a result with another hash is outdated.
 
-    The hash has the settings that suites read, and that the id of the cell does not cover: of
-    `validation`, or of all evaluations of labelled data.
+    It covers the settings of `validation`, or of all evaluations of labelled data, which suites
+    read and the cell's id leaves out.
     """
     masks = {
         name: {knob: value for knob, value in asdict(settings).items() if knob not in WHEN}

@@ -64,7 +64,10 @@ def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
 
 
 def _list_submitted(run: runs.TrainedModel) -> tuple[str, ...]:
-    """List the tasks of GLUE for whose server a model may answer: its own, and ax with MNLI."""
+    """List the tasks whose files a model may write.
+
+    These are the task that it was trained on, and ax after mnli.
+    """
     own = run.config.task.name
     need(
         own in GLUE,

@@ -240,8 +240,8 @@ class Runs:
     def save_is_due(self, step: int) -> bool:
         """Tell whether to save after an update.
 
-        It is by `every`, by `at`, because the update is the last, or because it is the best so far
-        and patience may end the run before a better one.
+        A save is due by `every` and `at`, after the last update, and with patience at each best
+        step so far, because training may end before a better one.
         """
         saves = self.config.checkpoints
         due = step % saves.every == 0 or step in saves.at or step == self.config.steps
