@@ -6,13 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import objectives
+import bert_jax
+from bert_jax import cli, objectives
 from bert_jax.config import knobs
 from bert_jax.config.knobs import Config
 from bert_jax.models import gpt_bert as parts
 from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.system.trees import flatten_tree
-from tests import gpt_bert, reference
+from tests import gpt_bert, reference, texts
 
 SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
 
@@ -79,3 +80,26 @@ def test_assign_buckets_does_as_the_authors_code():
         gpt_bert.config(model__position_buckets=32, model__max_positions=512).model
     )
     np.testing.assert_array_equal(found, golden()["buckets"])
+
+
+def test_trained_model_is_the_float64_statement(tmp_path, one_device):
+    """From the command to the API: what a saved run computes of texts."""
+    stated = reference.VARIANTS["gpt_bert"]
+    changes = {f"model.{knob}": value for knob, value in stated.items()}
+    changes |= {"pairs": "none", "steps": 1, "batch_size": 8, "sequence_length": 24}
+    changes |= {"optim.warmup_steps": 0, "model.init_stddev": 0.2}
+    words = ["train", f"--config={texts.config_file(tmp_path)}", f"--workdir={tmp_path / 'run'}"]
+    words += [f"--config.{knob}={value}" for knob, value in changes.items()]
+    assert cli.execute(words) == 0
+    model = bert_jax.load(tmp_path / "run")
+    tokenizer, params = model.opened.tokenizer, reference.widen(model.opened.params)
+    lines = ["the cat likes a dog.", "every child finds the quiet river behind the house."]
+    ids = tokenizer.encode_batch(lines)
+    found = zip(ids, model.hidden_states(lines), model.logits(lines), strict=True)
+    for tokens, states, logits in found:
+        row = np.array([tokenizer.special.cls, *tokens, tokenizer.special.sep])
+        embedded = reference.embed(params["encoder"]["embeddings"], row, 0 * row, stated)
+        expected = reference.encode(params["encoder"], embedded, stated)
+        np.testing.assert_allclose(states, expected, rtol=2e-5, atol=2e-5)
+        scores = reference.predict_words(params, expected[-1])[:, : tokenizer.size]
+        np.testing.assert_allclose(logits, scores, rtol=2e-5, atol=2e-5)
