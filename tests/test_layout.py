@@ -184,11 +184,14 @@ TESTS = {str(file.relative_to(FOLDER)): file.read_text() for file in FOLDER.rglo
 
 
 def test_files_of_tests_have_the_names_of_modules():
-    """Others are about several modules at once."""
-    names = {part for module in SOURCES for part in module.split(".")}
+    """Those of their room, or files in no room; others are about several modules at once."""
+    files = {module for module in SOURCES if (PACKAGE / f"{module}.py").is_file()}
+    rooms = {module.partition(".")[0]: {*files} for module in SOURCES}
+    for room, *inside in (module.split(".") for module in SOURCES):
+        rooms[room] |= {room, *inside}
     found = {re.fullmatch(r"(\w+)/test_(\w+)\.py", file) for file in TESTS} - {None}
-    others = {match[2] for match in found if match[1] in names} - names
-    assert others == {
+    pairs = {match.groups() for match in found}
+    assert {name for room, name in pairs if room in rooms and name not in rooms[room]} == {
         *("changed_data", "clicked", "distributed", "escaping", "fidelity", "full_disk"),
         *("knob_effects", "parity", "planted_effect"),
     }
