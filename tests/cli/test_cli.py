@@ -186,6 +186,13 @@ def test_module_is_the_same_command(name, monkeypatch):
     main.assert_called_once_with([name, "--help"])
 
 
+def test_module_is_a_process():
+    command = [sys.executable, "-m", "bert_jax.import", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("usage: bert-jax import ")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_loads_no_jax():
     source = (
         "import sys\nfrom bert_jax import cli\n"
