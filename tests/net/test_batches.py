@@ -24,6 +24,12 @@ def differences(frozen: dict[str, str], found: dict[str, str]) -> list[str]:
     return lines
 
 
+def test_a_difference_is_found():
+    found = differences({"a": "1 2", "b": "3", "d": "5"}, {"a": "1 4", "c": "3", "d": "5"})
+    missing = ["b: missing or new", "c: missing or new"]
+    assert found == [*missing, "a: differs from batch 1 on"]
+
+
 @pytest.mark.parametrize("name", batch_rows.SETTINGS)
 def test_batches_have_the_frozen_digests(name):
     assert differences(FROZEN["batches"][name], batch_rows.measure_batches(name)) == []

@@ -120,8 +120,10 @@ def test_random_text_has_the_given_sizes():
     batch = batches.make_random_text(tiny.config(sequence_length=32), sizes, tiny.VOCAB)
     assert (batch["segment_ids"] > 0).sum(axis=1).tolist() == sizes.tolist()
     assert (batch["unit_ids"] >= 0).sum(axis=1).tolist() == (sizes - 3).tolist()
+    assert batch["labels"][:, 0].tolist() == [0, 1, 0, 1]
     packed = batches.make_batch(tiny.config(packing=3, masking__weights="frequency"), tiny.VOCAB)
     assert (packed["cls_positions"].shape, packed["unit_scales"].shape) == ((16, 3), (16, 24))
+    assert packed["unit_scales"].dtype == np.float32
 
 
 def test_longest_batch_of_a_task_has_full_rows(tmp_path):
