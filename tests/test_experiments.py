@@ -20,6 +20,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.published import TABLES as PUBLISHED
 from bert_jax.studies.report import answers, build
 from bert_jax.studies.report.intervals import summarize_values
+from tests import EXAMPLES
 from tests.marks import mark_slow
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -37,8 +38,8 @@ CELLS = {  # of each study, at cpu and at full scale
     "pretrain_mini": (2 * 6, 2 * 5),
 }
 ALONE = {"pretrain_mini"}  # of one seed
-SLOW = {"best_rate", "masking_laws"}  # test_study.py of the net holds the second one
 SUMMARIES = [*CELLS, "best_rate/learning_rate", "pretrain_mini/learning_rate"]
+PAGES = {"masking_laws", "pretrain_mini", "best_rate"}  # of much and little, with records
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:
@@ -88,11 +89,15 @@ def copy_tables(name: str, folder: Path) -> None:
             shutil.copy(FOLDER / name / file, folder / file)
 
 
-@pytest.mark.parametrize("name", mark_slow(SUMMARIES, {*SUMMARIES} - SLOW))
-def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
-    """Byte for byte in a checkout; neither the page nor figures are drawn, which takes longer."""
-    monkeypatch.setattr(build, "render_html", lambda blocks: "")
-    monkeypatch.setattr(build.figure_files, "write_figures", lambda *_, **__: [])
+@pytest.mark.parametrize("name", mark_slow(SUMMARIES, {*SUMMARIES} - {"best_rate"}))
+def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch, check_frozen):
+    """Byte for byte in a checkout, and the words and numbers of PAGES, where "**" begins bold type.
+
+    The page and figures of the others are drawn by `make test-all` alone, as that takes longer.
+    """
+    if name not in PAGES and not EXAMPLES:
+        monkeypatch.setattr(build, "render_html", lambda blocks: "")
+        monkeypatch.setattr(build.figure_files, "write_figures", lambda *_, **__: [])
     study = tmp_path / "experiments" / name
     for folder in (study, tmp_path / "bert_jax", tmp_path / "docs"):
         folder.mkdir(parents=True)
@@ -103,6 +108,10 @@ def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
     build.write_report(StudyFolder(study))
     for file in ("summary.md", "results.csv", "differences.csv"):
         assert (study / file).read_bytes() == (FOLDER / name / file).read_bytes()
+    if name in PAGES:
+        page = (study / "report.html").read_text().replace("<b>", "<b>**")
+        page = page.replace(f' href="../../{answers.METHODS}"', "")
+        check_frozen(re.sub(r" data-readings=(['\"]).*?\1", "", page), name)
 
 
 def test_readme_names_studies_with_finished_cells(tmp_path):
