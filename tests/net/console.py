@@ -158,9 +158,9 @@ def _join(parts: list[tuple[str, str]]) -> Iterator[str]:
 def normalise(line: str, folder: Path) -> str:
     """Replace what differs between machines, versions and moments by names."""
     places = {str(folder): "<folder>", sys.executable: "<python>", str(ROOT): "<checkout>"}
-    places |= {socket.gethostname(): "<host>"}
     for text, name in places.items():
         line = line.replace(text, name)
+    line = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "<host>", line)
     for pattern, name in VARYING:
         line = re.sub(pattern, name, line)
     return line
