@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli
 from bert_jax.config import load_file, shipped
 from bert_jax.errors import ConfigError
 from tests.texts import ROOT
@@ -68,14 +67,6 @@ def test_user_files_come_before_shipped_ones(empty):
     assert shipped.find_study("masking_rate") == Path("masking_rate/study.py")
     with pytest.raises(ConfigError, match="pretrain does not exist"):  # a study's neighbour
         load_file("pretrain", beside=str(empty / "study.py"))
-
-
-def test_command_says_which_file_a_name_means(empty, capfd):
-    assert cli.execute(["train", "--config=tiny", "--dry-run", "--workdir=w"]) == 0
-    assert f"tiny: {CONFIG}\n" in capfd.readouterr().err
-    sweep = "study sweep --config=tiny --axis masking.rate=0.1,0.2 --workdir=w --dry-run"
-    assert cli.execute(sweep.split()) == 0
-    assert "study w: 6 cells" in capfd.readouterr().out
 
 
 # --- the wheel ------------------------------------------------------------------------------------

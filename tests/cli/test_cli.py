@@ -10,9 +10,8 @@ from unittest import mock
 import pytest
 
 from bert_jax import cli, study, train
-from bert_jax.config import knobs, shipped
+from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
-from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
 from bert_jax.studies import actions
 from bert_jax.system import allocator
@@ -164,17 +163,6 @@ def test_help_shows_an_example_that_parses(capsys, words):
     parser = cli.Parser(prog=words[0])
     importlib.import_module(f"bert_jax.{words[0]}").add_flags(parser)
     parser.strict(cli.split_overrides(example[2:])[0])
-
-
-def test_paths_expand_the_home_folder(tmp_path, monkeypatch):
-    """A shell leaves the ~ of --flag=~/path as it is."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine.py").touch()
-    (tmp_path / "model").symlink_to(ROOT / "tests/net/models/bert")
-    assert cli.read_path("~/new") == tmp_path / "new"
-    assert cli.read_path("~no user/new") == Path("~no user/new")
-    assert shipped.find_config("~/mine.py") == tmp_path / "mine.py"
-    assert runs.read_description("~/model")[1] == tmp_path / "model"
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -8,20 +8,8 @@ import pytest
 from bert_jax.config import script
 from bert_jax.errors import ConfigError
 
-pytestmark = pytest.mark.fault(26)
 
-
-def test_call_file_names_file_and_line(tmp_path, capsys):
-    """Of an error, also where other code raises it; what the file prints is no output."""
-    file = tmp_path / "mine.py"
-    body = "    print('mine')\n    {}['rate']\n"
-    file.write_text(f"print('top')\n\n\ndef get_config():\n{body}")
-    with pytest.raises(ConfigError, match=r"mine\.py:6: KeyError: 'rate'") as caught:
-        script.call_file(str(file))
-    assert caught.value.hint
-    assert capsys.readouterr() == ("", "top\nmine\n")
-
-
+@pytest.mark.fault(26)
 def test_call_file_names_the_file_of_a_syntax_error(tmp_path, monkeypatch):
     file, helper = tmp_path / "mine.py", tmp_path / "helper_of_mine.py"
     helper.write_text("\n\nx = (\n")

@@ -1,7 +1,7 @@
 """The files that rows and transcripts read: a text, labelled data, a config and a study.
 
-`checkout` is a link to the checkout. The config begins with a file of the checkout, and the study
-with the module that users import, so that no other module of the package is named here.
+`checkout` is a link to the checkout. The config begins with that of the training rows, and the
+study with the module that users import, so that no other module of the package is named here.
 """
 
 import json
@@ -13,25 +13,12 @@ import runpy
 
 
 def get_config():
-    config = runpy.run_path("checkout/configs/tiny.py")["get_config"]()
-    config.corpus.source = "files"
-    config.corpus.path = "texts"
-    config.corpus.workers = 1
-    config.corpus.validation_fraction = 0.2
-    config.tokenizer.vocab_size = 400
-    config.model.hidden = 32
-    config.model.dropout = config.model.attention_dropout = 0.1
+    config = runpy.run_path("base.py")["get_config"]()
+    config.tokenizer.update(path="", vocab_size=400)
+    config.init_from = config.corpus.cache = ""
+    config.model.update(dropout=0.1, attention_dropout=0.1, init_stddev=0.02)
     config.objectives.nsp.weight = None
     config.steps = 24
-    config.batch_size = 16
-    config.sequence_length = 32
-    config.optim.learning_rate = 5e-3
-    config.optim.warmup_steps = 5
-    config.logging.every = 2
-    config.logging.trackers = ()
-    config.logging.samples = 0
-    config.checkpoints.every = 12
-    config.evals.validation.every = 12
     return config
 """
 

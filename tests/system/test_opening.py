@@ -1,11 +1,10 @@
 """Users' paths: one that cannot be read is refused at once, by its name."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.errors import CheckpointError, DataError
 from bert_jax.system import opening
 
 
@@ -49,23 +48,3 @@ def test_inside_refuses_a_link_out_of_its_folder(tmp_path):
     for name in ("out", "../../../secret"):
         with pytest.raises(DataError, match="outside its folder"):
             opening.check_inside(folder, folder / name, DataError)
-
-
-@pytest.mark.fault(22)
-def test_local_takes_only_paths_of_this_machine(tmp_path, monkeypatch):
-    """Each command asks it first: transcripts hold that."""
-    for good in ("", "runs/a", "/tmp/x", "a:b", "google-bert/bert", "ümlaut"):
-        opening.check_local(good, "--workdir")
-    for typed in ("gs://bucket/x", Path("gs://bucket/x")):
-        with pytest.raises(ConfigError, match=r"^--workdir = gs://bucket/x is in an ") as caught:
-            opening.check_local(typed, "--workdir")
-    assert caught.value.hint
-    for typed in ("file:///home/x", Path("file:///home/x"), "FILE:/home/x"):
-        with pytest.raises(
-            ConfigError, match=r"(?i)^--workdir = file:///home/x is a URL"
-        ) as caught:
-            opening.check_local(typed, "--workdir")
-        assert caught.value.hint == "give the path: /home/x"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gs:" / "bucket").mkdir(parents=True)
-    opening.check_local("gs://bucket", "--workdir")  # a folder of that name
