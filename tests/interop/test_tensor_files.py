@@ -1,6 +1,5 @@
 """Files of tensors from elsewhere: read exactly or refused in one line, and never unpickled."""
 
-import json
 import pickle
 import re
 import zipfile
@@ -20,7 +19,6 @@ SMALL = {
     "b.bias": np.arange(3, dtype=np.float32),
     "a.weight": np.arange(6, dtype=np.int16).reshape(2, 3),
 }
-SECOND = "model-00002-of-00002.safetensors"
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -66,46 +64,13 @@ def test_write_takes_arrays_as_they_look(tmp_path, array):
 # --- damaged and hostile --------------------------------------------------------------------------
 
 
-def pack(header: bytes) -> bytes:
-    """Make a file from a header that may be anything, and 8 bytes of data."""
-    return len(header).to_bytes(8, "little") + header + bytes(8)
-
-
-ENTRY = '{"a": {"dtype": "%s", "shape": %s, "data_offsets": [0, 8]}}'
-HOSTILE = {  # the transcript of `import` has headers that are too large, and files that are cut
-    "empty": b"",
-    "not JSON": pack(b"{'a': 1}"),
-    "deep JSON": pack(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
-    "shape too large for any memory": pack((ENTRY % ("F32", [2**40, 2**40])).encode()),
-    "type without an equal in numpy": pack((ENTRY % ("F8_E4M3", [8])).encode()),
-}
-
-
 @pytest.mark.fault(17)
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_read_refuses_a_hostile_file_in_one_line(tmp_path, kind):
-    (tmp_path / "model.safetensors").write_bytes(HOSTILE[kind])
-    refuse(tmp_path / "model.safetensors", "cannot be read: ")
-
-
-@pytest.mark.fault(18)
-@pytest.mark.parametrize("name", ["../secret.safetensors", "..", "", 1, "pytorch_model.bin"])
-def test_index_names_files_of_its_folder_only(tmp_path, name):
-    variants.save_sharded(tmp_path / "model", SMALL, parts=2)
-    tensor_files.write_tensors(tmp_path / "secret.safetensors", SMALL)
-    file = tmp_path / "model" / tensor_files.INDEX
-    index = json.loads(file.read_text())
-    index["weight_map"]["b.bias"] = name
-    file.write_text(json.dumps(index))
-    refuse(file.parent, "no plain file name|Expected `str`, got `int`|is a pickle by its name")
-
-
-def test_files_that_are_missing_are_named(tmp_path):
-    tensor_files.write_tensors(tmp_path / "adapter.safetensors", SMALL)
-    assert "adapter.safetensors" in refuse(tmp_path, "neither")
-    (variants.save_sharded(tmp_path, SMALL, parts=2) / SECOND).unlink()
-    with pytest.raises(CheckpointError, match=f"{SECOND} cannot be read: No such file"):
-        read(tmp_path)
+def test_read_refuses_a_type_that_numpy_lacks(tmp_path):
+    """The transcript of `import` has files that are damaged otherwise, and indices."""
+    header = b'{"a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}'
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    refuse(file, "cannot be read: ")
 
 
 @pytest.mark.fault(16)
