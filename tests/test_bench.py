@@ -11,6 +11,7 @@ from bert_jax.config import costs
 from bert_jax.errors import ConfigError
 from bert_jax.models.encoder import pad_vocabulary
 from tests import texts, tiny
+from tests.families import NEO
 
 FOLDER = texts.ROOT / "experiments" / "performance"
 RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "torch-tuned-fp32"}
@@ -126,18 +127,24 @@ def test_command_prints_a_table_and_writes_rows(bench, turns, tmp_path, monkeypa
     assert theirs["ratio"] > 1
 
 
-def test_bound_has_the_matmuls_of_an_update(bench, one_device):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model__gated": True},
+        {"model__layers": 1, "model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
+        pytest.param(NEO | {"model__layers": 1}, marks=pytest.mark.slow),
+    ],
+)
+def test_bound_has_the_matmuls_of_an_update(bench, one_device, changes):
     import ours
 
-    gated = {"pairs": "none", "objectives__nsp__weight": None, "model__gated": True}
-    unpaired = tiny.config(batch_size=4, sequence_length=32, **gated)
+    unpaired = tiny.config(batch_size=4, pairs="none", **changes)
     # Segment vectors are a matmul too, and so is their gradient.
-    types = 2 * 2.0 * 4 * 32 * unpaired.model.type_vocab * unpaired.model.hidden
+    types = 2 * 2.0 * 4 * 24 * unpaired.model.type_vocab * unpaired.model.table_width
     vocabulary = pad_vocabulary(unpaired.model, tiny.VOCAB)
-    wanted = costs.flops_per_step(unpaired, vocabulary) + types
     ready = ours.matmuls(config.to_dict(unpaired))
     ready.call()
-    assert ready.about["flops"] == wanted
+    assert ready.about["flops"] == costs.flops_per_step(unpaired, vocabulary) + types
 
 
 @pytest.mark.slow

@@ -1,19 +1,13 @@
 """The paper's grid: every cell once, finished ones never again, the best of n named as such."""
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 
 from bert_jax.studies import actions, definition
 from bert_jax.studies.engines import base
-
-ROOT = Path(__file__).resolve().parents[1]
-FILE = ROOT / "experiments" / "finetune" / "grid.py"
-SPEC = importlib.util.spec_from_file_location("grid", FILE)
-grid = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(grid)
+from experiments.finetune import grid
+from tests.texts import ROOT
 
 TINY = f"init_from={ROOT}/tests/golden/huggingface/pretraining,sequence_length=24"
 WORKER = '''
@@ -64,7 +58,7 @@ def test_grid_goes_on_and_runs_nothing_twice(tmp_path, monkeypatch, capsys):
 
 def test_papers_grid_has_eighteen_cells_paired_by_seed():
     spec = ";".join([*grid.GRID.values(), f"{ROOT}/configs/finetune.py:mrpc,{TINY}"])
-    cells = definition.expand(definition.load_study(f"{FILE}:{spec}")[1])
+    cells = definition.expand(definition.load_study(f"{grid.__file__}:{spec}")[1])
     assert len({tuple(cell.values.values()) for cell in cells}) == 18
     assert len({cell.id for cell in cells}) == 18 * 5
     assert all(cell.config.data_seed == cell.seed for cell in cells)
