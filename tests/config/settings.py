@@ -13,8 +13,7 @@ def task(kind: str) -> Settings:
     """Return the settings of a task with one objective over labels."""
     labels = ("a", "b") if kind in ("classify", "tag") else ()
     found = {"objectives": {kind: {"weight": 1.0, "labels": labels}}, "checkpoints.best": "loss"}
-    found |= {"task.source": "files:data.tsv", "init_from": "run", "pairs": "none"}
-    return found | ({"task.options": ("one", "two")} if kind == "choice" else {})
+    return found | {"task.source": "files:data.tsv", "init_from": "run", "pairs": "none"}
 
 
 CLASSIFY, SPAN, TAG = task("classify"), task("span"), task("tag")
@@ -22,9 +21,7 @@ MASK_ONLY = {"masking.replace": (1.0, 0.0, 0.0), "evals.validation.replace": (1.
 NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
 CAUSAL = {"objectives": {"causal_lm": {"weight": 1.0}}, "model.causal": True, "pairs": "none"}
 CAUSAL |= {"checkpoints.best": "causal_lm_loss"}
-DIFFUSION = {"objectives.diffusion.weight": 1.0, "masking.draw": "uniform"} | MASK_ONLY
 HYBRID = {"objectives.hybrid.weight": 1.0, "pairs": "none"}
-REPLACED = {"objectives.replaced.weight": 50.0, "pairs": "none"}
 
 
 def write(values: Settings) -> Any:

@@ -1,6 +1,7 @@
 """A knob acts where its conditions hold, and is refused where it is set and does nothing.
 
-Which conditions each knob has is in configs/KNOBS.md, which tests/cli/test_knobs.py holds.
+Which conditions each knob has is in configs/KNOBS.md, which tests/cli/test_knobs.py holds; rules
+between knobs are held by tests/net/transcripts/train_config.txt.
 """
 
 import json
@@ -8,7 +9,7 @@ import json
 import pytest
 
 from bert_jax import config
-from bert_jax.config import conditions
+from bert_jax.config import conditions, validation
 from bert_jax.errors import ConfigError
 from tests.config.settings import CAUSAL, CLASSIFY, HYBRID, MASK_ONLY, NSP, SPAN, TAG, write
 
@@ -93,3 +94,8 @@ def test_value_that_means_the_same_is_taken():
 def test_every_row_of_conditions_is_held():
     held = {condition for knob, *_ in CASES for condition in conditions.list_conditions(knob)}
     assert {*conditions.CONDITIONS.values()} <= held
+
+
+def test_evaluation_reads_the_knobs_of_units():
+    """What it refuses is held by tests/net/transcripts/evaluate.txt."""
+    validation.check_evaluation("masking.span_max")

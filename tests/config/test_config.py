@@ -7,7 +7,6 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Study, axis, expand, variants
 from tests.config.settings import CAUSAL, write
-from tests.texts import ROOT
 
 
 def test_entries_are_added_deleted_and_replaced():
@@ -24,43 +23,6 @@ def test_entries_are_added_deleted_and_replaced():
     tree.evals = {"other": {"rate": 0.4}}
     tree.checkpoints.best = ""
     assert config.resolve(tree).evals == {"other": knobs.Eval(rate=0.4)}
-
-
-def test_pairs_none_drops_what_belongs_to_nsp(caplog):
-    tree = config.default()
-    tree.objectives.nsp.weight, tree.examples.truncate = 0.3, "front"
-    tree.model.pooler, tree.checkpoints.best = "gelu", "nsp_accuracy"
-    config.overrides(tree, [("pairs", "none")])
-    found = config.resolve(tree)
-    assert (found.examples.truncate, found.checkpoints.best) == ("either", "mlm_loss")
-    assert found.model.pooler == "gelu"  # of the model, not of this training
-    for said in ("objectives.nsp.weight = 0.3", "truncate = front", "best = nsp_accuracy"):
-        assert said in caplog.text
-
-
-def test_command_line_resets_what_it_replaces():
-    tree = write({"optim.warmup_steps": 7, "tokenizer.vocab_size": 500, "model.layers": 3})
-    changes = {"optim.warmup_fraction": "0.1", "tokenizer.path": "v.txt", "model.size": "mini"}
-    config.overrides(tree, changes.items())
-    found = config.resolve(tree)
-    assert (found.optim.warmup_steps, found.model.layers) == (100_000, 4)
-    # Of one command line, both are meant.
-    config.overrides(tree, [("model.layers", "1"), ("model.size", "small")])
-    assert config.resolve(tree).model.shape[:2] == (1, 512)
-    config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
-    with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
-        config.resolve(tree)
-
-
-def test_preset_values_count_as_defaults():
-    tree = config.default("google_2018")  # units of up to 512 tokens, whatever the unit
-    assert config.resolve(tree).masking.max_unit == 512
-    tree.masking.max_unit = 8
-    with pytest.raises(ConfigError, match="max_unit = 8 does nothing"):
-        config.resolve(tree)
-    units = axis("masking.max_unit", (16, 512))  # the default, and the preset's value
-    with pytest.raises(ConfigError, match="max_unit = 512 does nothing"):
-        expand(Study("?", config.default("google_2018"), (units,), (0,), {}))
 
 
 def test_finetuning_takes_the_whole_shape_of_a_model():
@@ -90,16 +52,6 @@ def test_knob_that_acts_in_no_cell_is_refused():
     rates = axis("masking.rate", (0.15, 0.3))
     with pytest.raises(ConfigError, match=r"in every cell, masking.span_max = 8 does nothing"):
         expand(Study("?", base, (rates,), (0,), {}))
-
-
-def test_ablations_take_numbers_and_a_size():
-    """Their values by default are frozen by tests/net, and so are refusals."""
-    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:masking_rate,0.25,mini"))
-    assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
-    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:views,0.15,0.45"))
-    assert (found.batch_size % 3, found.masking.prediction_rate) == (0, 0.45)
-    found = config.resolve(config.load_file(f"{ROOT}/configs/ablations.py:replaced,large"))
-    assert found.generator_share == 0.25
 
 
 def test_differences_name_every_changed_path():

@@ -42,13 +42,15 @@ FILES = [  # below configs/, with an argument
         for task, source in TASKS.items()
     ),
     *(f"ablations.py:{name}" for name in ABLATIONS),
+    *("ablations.py:masking_rate,0.25,mini", "ablations.py:views,0.15,0.45"),
+    "ablations.py:replaced,large",
 ]
 # Recipes whose data is not here: as their file returns them, before they are resolved.
 RECIPES = ("cola", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "squad2", "wnut17", "ud_ewt")
 RECIPES += ("mnli10k", "ax", "trec", "movie_reviews")
 RECIPES += ("swag", "classify", "regress", "tag", "span", "choice")
 # Its batch of 255 rows does not divide over the eight fake devices of the tests' process.
-ONE_DEVICE = ("ablations.py:views",)
+ONE_DEVICE = ("ablations.py:views", "ablations.py:views,0.15,0.45")
 CONFIGS = ("default", *FILES, *RECIPES)
 QUICK = ("preset.py", "tiny.py", "adapt.py:texts,init_from=models/bert", "finetune.py:sst2")
 DRY = tuple(name for name in FILES if name.startswith(QUICK))  # quick dry runs of files
