@@ -56,18 +56,11 @@ def test_answer_finds_the_best_span_of_all():
         assert np.log(first["score"] / second["score"]) == pytest.approx(odds, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("task", "head", "ways"),
-    [
-        ("classify", "sequence", "--long=cut loses its end"),
-        ("tag", "token", "--long=cut loses its end; there is --long=windows too"),
-    ],
-)
-def test_refused_text_is_told_its_ways(task, head, ways):
-    model = Model(open_golden(f"{head}_classification"))
+def test_refused_text_is_told_its_ways():
+    """The transcript of `predict` has those of other tasks."""
     with pytest.raises(DataError) as caught:
-        getattr(model, task)(["the " * 999], long="refuse")
-    assert caught.value.hint == ways
+        Model(open_golden("token_classification")).tag(["the " * 999], long="refuse")
+    assert caught.value.hint == "--long=cut loses its end; there is --long=windows too"
 
 
 # --- by definition --------------------------------------------------------------------------------
@@ -76,8 +69,5 @@ def test_refused_text_is_told_its_ways(task, head, ways):
 def test_find_entities_reads_marks():
     words, labels = ["New", "York", "and", "Paris", "x"], ["B-LOC", "I-LOC", None, "I-LOC", "B-PER"]
     text = "New  York\tand Paris x"
-    assert [tuple(one.values()) for one in find_entities(text, words, labels)] == [
-        ("New  York", "LOC", 0, 9),
-        ("Paris", "LOC", 14, 19),
-        ("x", "PER", 20, 21),
-    ]
+    expected = [("New  York", "LOC", 0, 9), ("Paris", "LOC", 14, 19), ("x", "PER", 20, 21)]
+    assert [tuple(one.values()) for one in find_entities(text, words, labels)] == expected

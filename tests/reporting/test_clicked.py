@@ -1,19 +1,15 @@
 """Pages of runs and studies, pointed at and clicked in a browser, wide and slim, light and dark."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from bert_jax.reporting import comparison, run_record, run_report
-from bert_jax.studies import results
+from bert_jax.studies import tables
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import answers
 from bert_jax.studies.report.blocks import render_html
-from bert_jax.studies.report.document import compose_report
-from bert_jax.studies.report.view import View
 from tests.browser import SIZES, Browser
 from tests.pages import a_run
+from tests.studies.views import compose, read_view
 from tests.texts import ROOT
 
 pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
@@ -30,9 +26,8 @@ def point_at(browser: Browser, figure: int, reading: int) -> str:
         "return [box.left + x * box.width / wide, box.top + y * box.width / wide]; })()"
     )
     browser.point(*browser.js(script))
-    ((text, right),) = browser.js(
-        f"{TIPS}.map(t => [t.textContent, t.getBoundingClientRect().right])"
-    )
+    shown = browser.js(f"{TIPS}.map(t => [t.textContent, t.getBoundingClientRect().right])")
+    ((text, right),) = shown
     assert right <= browser.js("innerWidth")
     return text
 
@@ -53,9 +48,8 @@ def test_run_page_shows_values_and_meanings(browser, tmp_path, width, dark):
 
 def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
     runs = [a_run(tmp_path / name, {200: at, 400: at - 1}) for name, at in (("a", 5), ("b", 6))]
-    browser.show(
-        comparison.build_comparison([run_record.read_run(run) for run in runs]), width, dark
-    )
+    page = comparison.build_comparison([run_record.read_run(run) for run in runs])
+    browser.show(page, width, dark)
     assert point_at(browser, 0, 3) == "b, step 400: 5"
     drawn = browser.js(
         "[...document.querySelectorAll('.runs i')]"
@@ -68,11 +62,8 @@ def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
 
 def test_study_page_shows_means_and_unfolds_details(browser, width, dark):
     place = StudyFolder(ROOT / "experiments" / "precision")
-    view = View(place, place.read_study(), results.read_results(place))
-    blocks = compose_report(view, answers.compute_findings(view))
-    browser.show(render_html(blocks), width, dark)
-    with (place.workdir / "results.csv").open(newline="") as file:
-        cells = [row for row in csv.DictReader(file) if row["precision"] == "float32"]
+    browser.show(render_html(compose(read_view(place))), width, dark)
+    cells = [row for row in tables.read_csv(place.csv) if row["precision"] == "float32"]
     mean = np.mean([float(row["validation/mlm_loss"]) for row in cells])
     assert point_at(browser, 0, 0).startswith(f"float32: {mean:.6g} (")
     browser.click(".contents a:nth-of-type(4)")

@@ -20,15 +20,10 @@ def write_scores(file: Path, nats: float, words: int = 100, unknown: int = 0) ->
     """A file of evaluate --output, of a model that has so many nats a character at 15 %."""
     file.parent.mkdir(exist_ok=True)
     counts = {"words": words, "characters": 5 * words, "unknown_words": unknown}
-    swept = {
-        rate: {
-            "nats_per_character": nats + at,
-            "nats_per_character_error": 0.1,
-            "word_accuracy": 0.5 / (nats + at),
-            **counts,
-        }
-        for at, rate in enumerate(("0.15", "0.4"))
-    }
+    swept = {}
+    for rate, loss in ("0.15", nats), ("0.4", nats + 1):
+        swept[rate] = {"nats_per_character": loss, "nats_per_character_error": 0.1}
+        swept[rate] |= {"word_accuracy": 0.5 / loss} | counts
     bound = {"nats_per_token": 4 * nats, "nats_per_character": nats, "tokens": 7 * words}
     bound |= {"examples": 9, "words": words}
     pairs = {"pairs": 40, "accuracy": 1 / (1 + nats), "field": {"syntax": nats / 10}}

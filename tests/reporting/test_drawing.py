@@ -12,11 +12,8 @@ from bert_jax.reporting import drawing
 from bert_jax.reporting.figures import Chart, Heat, Series
 from tests.reporting.kinds import FIGURES, HEAT, LINE, ROWS
 
-NAMED = dataclasses.replace(
-    LINE,
-    series=[Series(f"a name {'that goes on ' * n}", [(1, 2), (2, 3)]) for n in range(0, 12, 3)],
-    note="a note " * 60,
-)
+LONG = [Series(f"a name {'that goes on ' * n}", [(1, 2), (2, 3)]) for n in range(0, 12, 3)]
+NAMED = dataclasses.replace(LINE, series=LONG, note="a note " * 60)
 EXTREME = [
     [-1e300, 1e300, 1.0],
     [1e-300, 1e300, 1.0],

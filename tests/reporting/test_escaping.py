@@ -23,31 +23,21 @@ UNSEEN = "a\u202eb\t\n\x00\x1b[31m \udc80 👩\u200d👧é مرحبا"
 SHOWN = "a⟨U+202E⟩b⇥↵⟨U+0000⟩⟨U+001B⟩[31m ⟨U+DC80⟩ 👩\u200d👧é مرحبا"
 
 
-def make_run(folder: Path) -> str:
-    """Make the page of a run of pre-training."""
-    recorded = {"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}
-    line = {"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}
-    guess = [[{"token": HOSTILE, "probability": 0.5}]]
-    sample = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": guess, "answers": [HOSTILE]}
-    write_run(folder, recorded, [line], [sample, sample | {"step": 2}])
+LINE = {"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}
+GUESS = [[{"token": HOSTILE, "probability": 0.5}]]
+SAMPLE = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": GUESS, "answers": [HOSTILE]}
+TAGGED = {"step": 1, "task": "tag", "counts": [[HOSTILE, HOSTILE, 1], [HOSTILE, "b", 1]]}
+TAGGED |= {"entities": [[HOSTILE, 1, 1, 1]]}
+WRONG = {"text": HOSTILE, "pair": HOSTILE, "truth": HOSTILE, "predicted": HOSTILE}
+MISTAKES = {"mistakes": [WRONG, {"words": [[HOSTILE, HOSTILE, "b"]], "wrong": 1}]}
+PRETRAINED = {"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}
+
+
+def make_run(recorded: dict, lines: list[dict], samples: list[dict], folder: Path) -> str:
+    """Make the page of a run."""
+    write_run(folder, recorded, lines, samples)
     facts = {HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE}
     (folder / "environment.json").write_text(json.dumps(facts))
-    return run_report.build_report(run_record.read_run(folder))
-
-
-def make_task(folder: Path) -> str:
-    """Make the page of a run of fine-tuning."""
-    row = {
-        "step": 1,
-        "task": "tag",
-        "counts": [[HOSTILE, HOSTILE, 1], [HOSTILE, "b", 1]],
-        "entities": [[HOSTILE, 1, 1, 1]],
-        "mistakes": [
-            {"text": HOSTILE, "pair": HOSTILE, "truth": HOSTILE, "predicted": HOSTILE},
-            {"words": [[HOSTILE, HOSTILE, "b"]], "wrong": 1},
-        ],
-    }
-    write_run(folder, {"task": {"source": HOSTILE}}, [], [row])
     return run_report.build_report(run_record.read_run(folder))
 
 
@@ -70,8 +60,8 @@ def make_view(page: str, folder: Path) -> str:
 
 
 PAGES = {  # page -> what makes it, and how often it shows the script
-    "run": (make_run, 9),
-    "task": (make_task, 9),
+    "run": (partial(make_run, PRETRAINED, [LINE], [SAMPLE, SAMPLE | {"step": 2}]), 9),
+    "task": (partial(make_run, {"task": {"source": HOSTILE}}, [], [TAGGED | MISTAKES]), 9),
     "comparison": (make_comparison, 6),
     **{page: (partial(make_view, page), 2) for page in ("attention", "embeddings", "generation")},
 }

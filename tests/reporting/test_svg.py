@@ -40,9 +40,8 @@ def test_labels_of_users_are_inert():
 
 def test_figures_share_no_names_of_parts():
     assert svg.draw_svg(LINE) == svg.draw_svg(LINE)
-    assert not re.search("#[0-9a-f]{6}", "".join(map(svg.draw_svg, FIGURES))), (
-        "colours of the theme"
-    )
+    drawn = "".join(map(svg.draw_svg, FIGURES))
+    assert not re.search("#[0-9a-f]{6}", drawn), "colours of the theme"
     figures = (LINE, dataclasses.replace(LINE, title="u"), ROWS)
     names = [{*re.findall(r'\bid="([^"]+)"', svg.draw_svg(figure))} for figure in figures]
     assert all(names)

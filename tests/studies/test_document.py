@@ -14,12 +14,10 @@ from bert_jax.studies.definition import Budget, Cell, Comparison, Study, axis, v
 from bert_jax.studies.report import compare, figures
 from bert_jax.studies.report.blocks import Bullets, Code, render_html, render_markdown
 from bert_jax.studies.report.view import View
-from tests import study_workdir
-from tests.pages import Reader
+from tests import pages, study_workdir
 from tests.studies.views import LOSS, NULL, REVERSED, TRUE, build_view, compose, define_claims
-from tests.study_workdir import SIZES, masking_rate
+from tests.study_workdir import ONE_SIZE, SIZES, finish, masking_rate
 
-ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
 HOSTILE = "</script><script>alert(1)</script> *a* [b](c) | `d` _e_ \"'&amp;<img src=x onerror=f(2)>"
 
 
@@ -27,10 +25,6 @@ HOSTILE = "</script><script>alert(1)</script> *a* [b](c) | `d` _e_ \"'&amp;<img 
 def quick(monkeypatch):
     monkeypatch.setattr(compare, "DRAWS", 100)
     monkeypatch.setattr(files, "tell_time", lambda: "2026-11-22T09:00:00+00:00")
-
-
-def finish(cell: Cell) -> str:
-    return "done"
 
 
 def leave_holes(cell: Cell) -> str:
@@ -74,6 +68,16 @@ def find_best(rates: tuple[float, ...], sizes: dict[str, Any] = SIZES) -> Study:
     return masking_rate(rates, sizes, budget=budget, comparisons=compared, evaluations=SUITE)
 
 
+def vary_knob(knob: str) -> Study:
+    """Define a study of a knob over all steps; only of a share a best value is fitted."""
+    varied = axis(knob, (0.01, 0.02, 0.03, 0.05))
+    compared = (Comparison(knob, "0.01", (LOSS,)),)
+    study = masking_rate(axes=(varied,), comparisons=compared, evaluations=SUITE, budget=None)
+    study.base.steps = 2_000
+    return study
+
+
+ALIKE = {name: SIZES["2 x 64"] | {"optim.b2": b2} for name, b2 in (("a", 0.98), ("b", 0.99))}
 SPLITS = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
 CROSSED = (axis("masking.rate", (0.15, 0.4)), axis("masking.replace", SPLITS.values(), SPLITS))
 BY_SPLIT = (Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),)
@@ -86,6 +90,12 @@ STUDIES: dict[str, tuple[Study, Callable[[Cell], str]]] = {
     "claims": (define_claims(claims=CLAIMS, evaluations=study_workdir.EVALUATIONS), finish),
     "claims_begun": (define_claims(claims=CLAIMS[:4], seeds=(0, 1, 3)), begin),
     "best": (find_best((0.1, 0.15, 0.2, 0.25, 0.3)), finish),
+    "best_of_alike": (
+        dataclasses.replace(find_best((0.1, 0.15, 0.2, 0.25), ALIKE), seeds=(0,)),
+        finish,
+    ),
+    "best_share": (vary_knob("optim.warmup_fraction"), finish),
+    "best_is_no_share": (vary_knob("optim.learning_rate"), finish),
     "best_below": (find_best((0.3, 0.4, 0.5, 0.6, 0.7), ONE_SIZE), leave_few),
 }
 
@@ -103,41 +113,16 @@ def test_page_says_what_is_frozen(name, tmp_path, check_frozen):
     check_frozen(page, name)
 
 
-def test_report_says_why_it_has_no_best_values(tmp_path):
-    alike = {name: SIZES["2 x 64"] | {"optim.b2": b2} for name, b2 in (("a", 0.98), ("b", 0.99))}
-    page = render_markdown(compose(build_view(tmp_path, find_best((0.1, 0.15, 0.2, 0.25), alike))))
-    assert "No best masking rate is fitted: a and b have equally many parameters." in page
-
-
-@pytest.mark.parametrize(
-    ("knob", "share"), [("optim.learning_rate", False), ("optim.warmup_fraction", True)]
-)
-def test_only_a_share_has_a_best_value(tmp_path, knob, share):
-    varied = axis(knob, (0.01, 0.02, 0.03, 0.05))
-    compared = (Comparison(knob, "0.01", (LOSS,)),)
-    study = masking_rate(axes=(varied,), comparisons=compared, evaluations=SUITE, budget=None)
-    study.base.steps = 2_000
-    page = render_markdown(compose(build_view(tmp_path, study)))
-    assert (f"he best {varied.words} is" in page) == share
-    assert ("after 2,000 steps" in page) == share
-
-
 @pytest.mark.fault(18)
 def test_hostile_names_are_inert_in_both_renderings(tmp_path):
     points = {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}
-    study = Study(
-        question=HOSTILE,
-        base=study_workdir.base(),
-        axes=(variants(f"objective{HOSTILE}", points),),
-        seeds=(0, 1),
-        evaluations=SUITE,
-        comparisons=(Comparison(f"objective{HOSTILE}", HOSTILE, (LOSS,)),),
-        notes=HOSTILE,
-    )
+    axes = (variants(f"objective{HOSTILE}", points),)
+    compared = (Comparison(f"objective{HOSTILE}", HOSTILE, (LOSS,)),)
+    study = Study(HOSTILE, study_workdir.base(), axes, (0, 1), SUITE, None, compared, notes=HOSTILE)
     view = build_view(tmp_path, study, lambda c: "failed" if c.seed else "done", name=HOSTILE)
     made = compose(view)
     page = render_html(made)
-    assert "alert(1)" in "".join(Reader(page).lines)
+    assert "alert(1)" in "".join(pages.Reader(page).lines)
     code = "(`+).*?\\1"  # such as the command, is shown as it is
     for text, ours in ((page, 1), (re.sub(code, "", render_markdown(made)), 0)):
         assert text.count("<script") == ours

@@ -29,11 +29,18 @@ def read_table(page: str, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["pretraining", "causal_lm"])
 def test_numbers_follow_from_the_attention(name):
-    """Weights, rollout, entropy and distance; the second text is padded like the first one."""
+    """Weights, rollout, entropy and distance; the second text is padded like the first one.
+
+    Tokens have their segments.
+    """
     run, causal = open_golden(name), name == "causal_lm"
     page = make_page("attention", run, CAT, DOG)
     data = read_data(page)
     assert data["causal"] == causal
+    pair = data["texts"][0]
+    assert pair["tokens"][:3] == ["[CLS]", "the", "cat"]
+    assert pair["segments"] == [0] * 8 + [1] * 4
+    assert pair["special"] == [i in (0, 7, 11) for i in range(12)]
     attention = Model(run).attention([tuple(CAT.values()), DOG["text"]])
     for text, wanted in enumerate(attention):
         ours = read_weights(data, text)
@@ -53,13 +60,6 @@ def test_numbers_follow_from_the_attention(name):
         away = [sum(x * abs(i - j) for j, x in enumerate(row)) for i, row in enumerate(p)]
         assert entropy[layer, head] == pytest.approx(np.mean(nats), abs=6e-4)
         assert distance[layer, head] == pytest.approx(np.mean(away), abs=6e-4)
-
-
-def test_tokens_have_their_segments(golden):
-    text = read_data(make_page("attention", golden, CAT))["texts"][0]
-    assert text["tokens"][:3] == ["[CLS]", "the", "cat"]
-    assert text["segments"] == [0] * 8 + [1] * 4
-    assert text["special"] == [i in (0, 7, 11) for i in range(12)]
 
 
 def test_command_shows_several_texts_and_pairs(tmp_path, capsys, monkeypatch):
