@@ -7,7 +7,6 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,8 @@ import pytest
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 30  # seconds for an answer
-# Chromium reads commands from descriptor 3 and writes answers to 4.
-LAUNCHER = (
-    "import os, sys; read, write = map(int, sys.argv[1:3]); "
-    "os.dup2(read, 3); os.dup2(write, 4); os.execv(sys.argv[3], sys.argv[3:])"
-)
 SIZES = [(1400, False), (420, True)]  # width, and whether it is dark
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
-KEYS = {"Enter": 13}
 
 
 def find_program() -> str:
@@ -42,9 +35,10 @@ class Browser:
         commands, self.commands = os.pipe()
         self.answers, answers = os.pipe()
         words = [program, "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}"]
-        ends = [str(commands), str(answers)]
+        # Chromium reads commands from descriptor 3 and writes answers to 4.
+        launcher = f'exec "$@" 3<&{commands} 4>&{answers}'
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LAUNCHER, *ends, *words, *FLAGS],
+            ["bash", "-c", launcher, "bash", *words, *FLAGS],
             pass_fds=(commands, answers),
             stderr=subprocess.DEVNULL,
         )
@@ -98,9 +92,8 @@ class Browser:
         self.errors.clear()
         self.call("Page.navigate", url=file.as_uri())
         self.wait("document.readyState === 'complete'")
-        self.wait(
-            "!document.querySelector('script#data') || document.documentElement.dataset.ready"
-        )
+        ready = "document.documentElement.dataset.ready"
+        self.wait(f"!document.querySelector('script#data') || {ready}")
 
     def show(self, page: str, width: int, dark: bool) -> None:
         """Open a page; nothing of it is wider than the window, and its ground has the theme."""
@@ -151,12 +144,11 @@ class Browser:
         self.js("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def press(self, key: str) -> None:
-        """Press a key where the focus is."""
-        code = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
-        text = {"text": "\r"} if key == "Enter" else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", **code, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **code)
+    def press_enter(self) -> None:
+        """Press Enter where the focus is."""
+        key = {"key": "Enter", "windowsVirtualKeyCode": 13}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **key, text="\r")
+        self.call("Input.dispatchKeyEvent", type="keyUp", **key)
 
     def choose(self, selector: str, value: str) -> None:
         """Choose an option of a <select>, or a value of a slider, and tell the page."""

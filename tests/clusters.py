@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 CALL = """
 import os, pickle, signal, sys
 sys.path[:0] = {path!r}
@@ -70,18 +68,14 @@ class FailedJobError(RuntimeError):
     pass
 
 
-class Job:
+class Job(Call):
     """As submitit.Job, of one process."""
 
-    def __init__(self, function: Any):
-        self._call = Call(function)
-        self.done = self._call.done
-
     def results(self) -> list:
-        return [self._call.take(FailedJobError)]
+        return [self.take(FailedJobError)]
 
     def cancel(self, check: bool = True) -> None:
-        self._call.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
 
 
 class AutoExecutor:
@@ -110,10 +104,6 @@ class TaskCancelledError(RayError):
     pass
 
 
-class WorkerCrashedError(RayError):
-    pass
-
-
 class RayTaskError(RayError):
     pass
 
@@ -121,9 +111,7 @@ class RayTaskError(RayError):
 class Ray:
     """As the module ray: a cluster of one node with 2 CPUs."""
 
-    exceptions = types.SimpleNamespace(
-        RayError=RayError, RayTaskError=RayTaskError, TaskCancelledError=TaskCancelledError
-    )
+    exceptions = sys.modules[__name__]
 
     def is_initialized(self) -> bool:
         return False
@@ -144,7 +132,7 @@ class Ray:
     def get(self, call: Call) -> Any:
         if call.process.wait() < 0:
             is_cancelled = call.process.returncode == -signal.SIGINT
-            raise TaskCancelledError if is_cancelled else WorkerCrashedError
+            raise TaskCancelledError if is_cancelled else RayError
         return call.take(RayTaskError)
 
     def cancel(self, call: Call, force: bool) -> None:
@@ -157,9 +145,7 @@ def modules() -> dict[str, Any]:
     submitit: Any = types.ModuleType("submitit")
     submitit.AutoExecutor = AutoExecutor
     submitit.JobEnvironment = lambda: types.SimpleNamespace(global_rank=0, num_tasks=1)
-    submitit.core = types.SimpleNamespace(
-        utils=types.SimpleNamespace(FailedJobError=FailedJobError)
-    )
+    submitit.core = types.SimpleNamespace(utils=sys.modules[__name__])
     helpers: Any = types.ModuleType("submitit.helpers")
     helpers.DelayedSubmission = lambda function: function
     return {"submitit": submitit, "submitit.helpers": helpers, "ray": Ray()}
@@ -205,6 +191,8 @@ def slurm(folder: Path, settings: str = "") -> Iterator[dict[str, str]]:
     `settings` are more lines of slurm.conf. One cluster is up at a time: two of them number their
     jobs alike, and then jobs of both were seen to hang.
     """
+    import pytest  # not above: each job of a stand-in imports this module
+
     commands = ("slurmctld", "slurmd", "srun", "sbatch", "scancel")
     if missing := [tool for tool in commands if shutil.which(tool) is None]:
         pytest.skip(f"no command {missing[0]}")
@@ -222,23 +210,20 @@ def slurm(folder: Path, settings: str = "") -> Iterator[dict[str, str]]:
     config = folder / "slurm.conf"
     config.write_text(f"{text}{settings}\n")
     found = {"SLURM_CONF": str(config)}
+    environment = os.environ | found
+    try_nodes = ["srun", "--nodes=2", "--immediate=5", "true"]
     daemons = [["slurmctld", "-D", "-c"], *(["slurmd", "-D", "-c", "-N", name] for name in names)]
     with contextlib.ExitStack() as closing:
-        lock = closing.enter_context(
-            (Path(tempfile.gettempdir()) / "bert_jax_slurm.lock").open("w")
-        )
+        path = Path(tempfile.gettempdir()) / "bert_jax_slurm.lock"
+        lock = closing.enter_context(path.open("w"))
         fcntl.flock(lock, fcntl.LOCK_EX)
         for daemon in daemons:
             log = closing.enter_context((folder / f"{daemon[0]}.{daemon[-1]}.log").open("w"))
-            process = subprocess.Popen(daemon, env={**os.environ, **found}, stdout=log, stderr=log)
+            process = subprocess.Popen(daemon, env=environment, stdout=log, stderr=log)
             closing.callback(process.wait)
             closing.callback(process.terminate)
         deadline = time.monotonic() + 60
-        while subprocess.run(
-            ["srun", "--nodes=2", "--immediate=5", "true"],
-            env={**os.environ, **found},
-            capture_output=True,
-        ).returncode:
+        while subprocess.run(try_nodes, env=environment, capture_output=True).returncode:
             if time.monotonic() > deadline:
                 log_of_controller = (folder / "slurmctld.-c.log").read_text()
                 pytest.skip(f"SLURM does not start here: {log_of_controller[-300:]}")

@@ -22,13 +22,11 @@ def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, An
     """Every leaf of a run's state at a step by name, and its meta."""
     folder = Path(workdir) / "checkpoints" / str(step)
     found: dict[str, np.ndarray] = {}
+    as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
     for group in ("params", "rest"):
         if (folder / group).is_dir():
             handler = ocp.PyTreeCheckpointHandler()
-            places = jax.tree.map(
-                lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
-                handler.metadata(folder / group).tree,
-            )
+            places = jax.tree.map(lambda _: as_numpy, handler.metadata(folder / group).tree)
             tree = handler.restore(folder / group, args=ocp.args.PyTreeRestore(restore_args=places))
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
                 name = jax.tree_util.keystr(path, simple=True, separator="/")

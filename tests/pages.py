@@ -37,9 +37,8 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         loading = ("src", "href", "srcset", "data", "action")
-        self.outside += [
-            f"{tag} {k}={v}" for k, v in attrs if k in loading and not v.startswith("#")
-        ]
+        found = [f"{tag} {k}={v}" for k, v in attrs if k in loading and not v.startswith("#")]
+        self.outside += found
         assert not any(k.startswith("on") for k, _ in attrs)
         known = dict(attrs)
         if tag in ("td", "th"):

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,16 @@ from bert_jax import config as configs
 from bert_jax.evaluation.metrics import EXAMPLES, digest
 from bert_jax.masking import quotas, rates
 from bert_jax.studies import actions, measures
-from bert_jax.studies.definition import (
-    Budget,
-    Cell,
-    Comparison,
-    Finetune,
-    Study,
-    Suite,
-    axis,
-    expand,
-    variants,
-)
+from bert_jax.studies.definition import Cell, axis, expand, variants
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.spec import Budget, Comparison, Finetune, Study, Suite
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 SIZES = {
     "2 x 64": {"model.hidden": 64, "model.heads": 1},
     "2 x 128": {"model.hidden": 128, "model.heads": 2},
 }
+ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
 SEED_DEVIATION, OWN_DEVIATION = 0.05, 0.008
 UNIGRAM = 6.43
 FIELDS = {"morphology": 0.04, "semantics": -0.03, "syntax": 0.0, "syntax_semantics": -0.02}
@@ -48,6 +39,9 @@ EVALUATIONS = {
     "blimp": Suite("blimp", (("source", "files:blimp"), ("limit", 50))),
     "pos": Finetune("ud_ewt", (("task.source", "files:tags/{split}.conllu"), ("epochs", 2.0))),
 }
+QUESTION = "Which masking rate gives the best model for the tokens it reads, "
+QUESTION += "and does that depend on its size?"
+NOTES = "Whatever an arm is trained with, it is evaluated on the same masks, of 15 %."
 METRICS = ("validation/mlm_loss", "blimp/accuracy", "pos/accuracy")
 
 
@@ -75,19 +69,11 @@ def base() -> Any:
 
 def masking_rate(rates=RATES, sizes=SIZES, seeds=(0, 1, 2), **changes: Any) -> Study:
     """The study of rates, at one size or several."""
-    study = Study(
-        question="Which masking rate gives the best model for the tokens it reads, "
-        "and does that depend on its size?",
-        base=base(),
-        axes=(variants("size", sizes), axis("masking.rate", rates)),
-        seeds=tuple(seeds),
-        budget=Budget("tokens", 2_000 * 32 * 64),
-        evaluations=EVALUATIONS,
-        comparisons=(Comparison("masking.rate", "15 %", METRICS),),
-        published=("wettig_rates",),
-        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %.",
-    )
-    return dataclasses.replace(study, **changes)
+    axes = (variants("size", sizes), axis("masking.rate", rates))
+    budget = Budget("tokens", 2_000 * 32 * 64)
+    compared = (Comparison("masking.rate", "15 %", METRICS),)
+    study = Study(QUESTION, base(), axes, tuple(seeds), EVALUATIONS, budget, compared)
+    return dataclasses.replace(study, **{"published": ("wettig_rates",), "notes": NOTES} | changes)
 
 
 def rng(*names: object) -> np.random.Generator:
@@ -110,13 +96,13 @@ def loss(cell: Cell) -> float:
     return truth(cell) + seed + rng("own", cell.id).normal(0, OWN_DEVIATION)
 
 
+def finish(cell: Cell) -> str:
+    """The state of every cell of a finished study."""
+    return "done"
+
+
 def build(
-    workdir: Path,
-    study: Study,
-    state: Callable[[Cell], str] = lambda cell: "done",
-    name: str = "masking_rate",
-    examples: int = 300,
-    lines: int = 40,
+    workdir: Path, study: Study, state=finish, name="masking_rate", examples=300, lines=40
 ) -> StudyFolder:
     """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as
     `state` says.
@@ -154,9 +140,8 @@ def _write_cell(
     if state == "killed":
         place.write_failure(cell.id, "worker", "killed (signal 9)")
     if state == "diverged":
-        place.write_trained(
-            cell.id, int(0.3 * steps), 0.0, "diverged", "5 updates in a row were not finite"
-        )
+        why = "5 updates in a row were not finite"
+        place.write_trained(cell.id, int(0.3 * steps), 0.0, "diverged", why)
     if state in ("done", "trained"):
         place.write_trained(cell.id, steps, seconds, "done")
     if state == "done":
@@ -182,11 +167,8 @@ def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -
         rows.append({"step": step, "time": round(seconds * step / steps, 3), **row})
     for step in range(every, int(steps * share) + 1, every):
         value = final + (8.3 - final) * math.exp(-6 * step / steps) * (1 + 0.2 * masking.rate)
-        value -= 0.004 * (step == steps)
-        row = {
-            "eval/validation/mlm_loss": final if step == steps else value,
-            "eval/validation/unigram_loss": UNIGRAM,
-        }
+        shown = final if step == steps else value
+        row = {"eval/validation/mlm_loss": shown, "eval/validation/unigram_loss": UNIGRAM}
         rows.append({"step": step, "time": round(seconds * step / steps, 3), **row})
     rows.sort(key=lambda row: row["step"])
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

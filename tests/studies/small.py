@@ -27,13 +27,8 @@ def make_base(**changes: Any) -> Any:
 
 def make_study(**changes: Any) -> Study:
     """Make a study of three masking rates and two seeds."""
-    plain = Study(
-        question="How much?",
-        base=make_base(),
-        axes=(axis("masking.rate", RATES),),
-        seeds=(0, 1),
-        evaluations={"validation": Suite("pretrain")},
-    )
+    evaluations = {"validation": Suite("pretrain")}
+    plain = Study("How much?", make_base(), (axis("masking.rate", RATES),), (0, 1), evaluations)
     return dataclasses.replace(plain, **changes)
 
 

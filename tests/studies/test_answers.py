@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from scipy import stats
 
-from bert_jax.studies.report import answers, baselines
-from bert_jax.studies.report.result_tables import ComparisonTables
+from bert_jax.studies.report import answers, baselines, result_tables
 from bert_jax.studies.report.view import View
 from tests.studies.views import LOSS, make_view
 
@@ -42,11 +41,9 @@ def tell(view: View) -> list[str]:
     """List what a report says first: its leads, warnings, and best points."""
     found = answers.compute_findings(view)
     (comparison,) = view.comparisons
-    tables = ComparisonTables(view, comparison, found.gaps[0]).tabulate_best()
-    return [
-        *answers.format_answer(view, found).splitlines(),
-        *(f"best: {row[1]}" for table in tables for row in table.rows),
-    ]
+    tables = result_tables.ComparisonTables(view, comparison, found.gaps[0]).tabulate_best()
+    best = [f"best: {row[1]}" for table in tables for row in table.rows]
+    return answers.format_answer(view, found).splitlines() + best
 
 
 def test_answers_say_what_is_frozen(check_frozen):

@@ -14,8 +14,6 @@ from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.studies.views import LOSS, halves_by_hand, list_values, read_view
 
-ONE_SIZE = {"2 x 64": study_workdir.SIZES["2 x 64"]}
-
 
 def resample(cells: dict[str, tuple[np.ndarray, np.ndarray, bytes]]) -> dict[str, np.ndarray]:
     """Resample the examples of cells, and return the draws of each."""
@@ -46,8 +44,8 @@ def test_resamples_are_alike_for_all_cells():
     assert found["b"].std() > 0.1
 
 
-def build(folder: Path, state=lambda cell: "done", seeds=(0, 1, 2)) -> StudyFolder:
-    study = study_workdir.masking_rate((0.15, 0.4), ONE_SIZE, seeds)
+def build(folder: Path, state=study_workdir.finish, seeds=(0, 1, 2)) -> StudyFolder:
+    study = study_workdir.masking_rate((0.15, 0.4), study_workdir.ONE_SIZE, seeds)
     return study_workdir.build(folder, study, state, examples=20, lines=4)
 
 

@@ -13,8 +13,7 @@ from bert_jax.data import prepare
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
-from bert_jax.studies import actions
-from bert_jax.studies.cell_result import make_clock
+from bert_jax.studies import actions, cell_result
 from bert_jax.studies.definition import axis, expand, load_study, override_base, variants, zipped
 from bert_jax.studies.spec import Axis, Budget, Claimed, Comparison, Finetune, Point, Suite
 from tests import texts
@@ -57,20 +56,17 @@ def test_budget_gives_equal_predictions():
         "few predicted": {"masking.rate": 0.4, "masking.prediction_rate": 0.05},
         "other shape": {"masking.rate": 0.15, "batch_size": 48, "sequence_length": 64},
     }
-    study = make_study(
-        axes=(variants("arm", arms),), seeds=(0,), budget=Budget("predictions", 1.3e6)
-    )
+    budget = Budget("predictions", 1.3e6)
+    study = make_study(axes=(variants("arm", arms),), seeds=(0,), budget=budget)
     for config in (cell.config for cell in expand(study)):
         masking, tokens = config.masking, config.batch_size * config.sequence_length
-        shares = [
-            (masking.prediction_rate or rates.rate_at(masking, step, config.steps))
-            / rates.count_views(masking)
-            for step in range(config.steps)
-        ]
+        steps = range(config.steps)
+        asked = [masking.prediction_rate or rates.rate_at(masking, n, len(steps)) for n in steps]
+        shares = [rate / rates.count_views(masking) for rate in asked]
         if "hybrid" in config.objectives:  # every token of half of the examples is predicted
             shares = [(1 + share) / 2 for share in shares]
         assert abs(tokens * sum(shares) - 1.3e6) <= tokens * max(shares)
-        spent = make_clock("predictions", config, 8192)
+        spent = cell_result.make_clock("predictions", config, 8192)
         assert spent(20) == pytest.approx(tokens * sum(shares[:20]))
 
 

@@ -38,6 +38,7 @@ time.sleep(float(seconds))
 sys.exit(int(code))
 """
 LONG = "a-60-0"
+OPTIONS = {"slurm": {"cluster": "local"}}
 
 
 @pytest.fixture
@@ -47,9 +48,8 @@ def place(tmp_path, monkeypatch) -> StudyFolder:
     program.write_text(WORKER)
     monkeypatch.setattr(base, "WORKER", (sys.executable, "-u", str(program)))
     # Jobs of stand-ins import the engines anew.
-    (tmp_path / "sitecustomize.py").write_text(
-        f"from bert_jax.studies.engines import base\nbase.WORKER = {base.WORKER!r}\n"
-    )
+    anew = f"from bert_jax.studies.engines import base\nbase.WORKER = {base.WORKER!r}\n"
+    (tmp_path / "sitecustomize.py").write_text(anew)
     path = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}:{path}")
     monkeypatch.setenv("FAKE_CLUSTER", str(tmp_path))
@@ -72,7 +72,7 @@ def engine(request, place) -> Iterator[base.Engine]:
         request.getfixturevalue("stand_ins")
     elif importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: it is an extra, {name}")
-    yield engines.TABLE[name](place, 2, {"cluster": "local"} if name == "slurm" else {})
+    yield engines.TABLE[name](place, 2, OPTIONS.get(name, {}))
     if real and name == "ray":
         sys.modules["ray"].shutdown()  # type: ignore[attr-defined]  # the package
 
@@ -116,11 +116,10 @@ def test_engine_lets_workers_save_when_stopped(engine, place):
 @pytest.mark.fault(1)
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_killed_job_is_lost_and_its_worker_ends(name, place, stand_ins):
-    engine = engines.TABLE[name](place, 1, {"cluster": "local"} if name == "slurm" else {})
+    engine = engines.TABLE[name](place, 1, OPTIONS.get(name, {}))
     (worker,) = engine.start([LONG])
     wait_for_words("cores", place.log(LONG))
-    call = worker if name == "ray" else worker._call
-    call.process.kill()
+    worker.process.kill()
     assert wait_for_codes(engine, [worker]) == [base.LOST]
     wait_for_words("told SIGUSR2\nsaved", place.log(LONG))
 
@@ -190,7 +189,7 @@ def test_slurm_job_goes_on_after_it_has_saved(place, stand_ins):
     (job,) = engine.start([LONG])
     log = place.log(LONG)
     wait_for_words("cores", log)
-    job._call.process.send_signal(signal.SIGUSR2)
+    job.process.send_signal(signal.SIGUSR2)
     wait_for_words("saved\ncores", log)
     assert engine.poll(job) is None
     engine.stop([job])
@@ -241,14 +240,10 @@ def test_slurm_says_why_it_takes_no_job(stand_ins, place, monkeypatch):
     assert caught.value.hint.endswith("; the same command goes on")
 
 
-@pytest.mark.parametrize(
-    ("jobs", "options", "most"), [(0, {}, 2), (1, {}, 1), (0, {"num_cpus": "2"}, 1)]
-)
-def test_ray_runs_as_many_as_fit(stand_ins, place, jobs, options, most):
-    assert engines.TABLE["ray"](place, jobs, options).most == most
-
-
-def test_ray_shares_out_the_memory_of_a_gpu(stand_ins, place, monkeypatch):
+def test_ray_runs_as_many_as_fit(stand_ins, place, monkeypatch):
+    """Those that share a GPU share its memory."""
+    for jobs, options, most in (0, {}, 2), (1, {}, 1), (0, {"num_cpus": "2"}, 1):
+        assert engines.TABLE["ray"](place, jobs, options).most == most
     monkeypatch.setattr(clusters.Ray, "cluster_resources", lambda _: {"CPU": 2.0, "GPU": 1.0})
     for amount, share in ("0.5", "0.450"), ("1", None), ("0", None):
         variables = engines.TABLE["ray"](place, 0, {"num_gpus": amount})._variables

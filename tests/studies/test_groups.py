@@ -19,18 +19,11 @@ from bert_jax.studies.groups import WIDEST, find_groups, find_signature, plan_gr
 from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
 
-SHAPE = {
-    "pairs": "none",
-    "batch_size": 32,
-    "sequence_length": 64,
-    "steps": 400,
-    "tokenizer__vocab_size": 4_000,
-}
-
 
 def cell(name: object, **overrides: object) -> Cell:
     """Make a cell with a name of our own."""
-    config = tiny.config(**{**SHAPE, **overrides})
+    shape = {"pairs": "none", "batch_size": 32, "sequence_length": 64, "steps": 400}
+    config = tiny.config(**shape | overrides)
     return Cell(str(name), config, {}, {}, config.seed)
 
 
@@ -141,9 +134,8 @@ def program(config: knobs.Config) -> str:
     state = jax.eval_shape(lambda seed: draw_state(config, tiny.VOCAB, seed), np.uint32(0))
     step = make_update(config, tiny.SPECIAL, tiny.VOCAB, slots=config.sequence_length)
     batch = tiny.batch(config.batch_size, config.sequence_length)
-    return re.sub(
-        r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, compute_inputs(config, 0)))
-    )
+    traced = jax.make_jaxpr(step)(state, batch, compute_inputs(config, 0))
+    return re.sub(r"0x[0-9a-f]+", "", str(traced))
 
 
 def test_traced_knobs_are_not_in_the_program():

@@ -18,10 +18,8 @@ def test_identity_counts_only_what_is_trained(check_frozen):
     changed = {path: tiny.with_leaf(config, path.split("."), "other") for path in leaves}
     free = [path for path in leaves if identity(changed[path]) == identity(config)]
     check_frozen(free, "identity")
-    branches = [
-        identity(dataclasses.replace(config, branch_from=trunk))
-        for trunk in ("runs/a@50", "/elsewhere/b@50", "runs/a@60")
-    ]
+    trunks = ("runs/a@50", "/elsewhere/b@50", "runs/a@60")
+    branches = [identity(dataclasses.replace(config, branch_from=trunk)) for trunk in trunks]
     assert branches[0] == branches[1] != branches[2]
 
 

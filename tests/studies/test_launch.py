@@ -21,7 +21,6 @@ import pytest
 
 from bert_jax import errors
 from bert_jax.studies import actions, engines, launch, origin, progress, worker
-from bert_jax.studies.actions import Flags, Named
 from bert_jax.studies.definition import Cell, Suite, axis, expand
 from bert_jax.studies.engines.base import FULL, HELD
 from bert_jax.studies.folder import StudyFolder
@@ -46,13 +45,12 @@ class Bench:
         self.stops = 0
 
     def run(self, **flags: Any) -> None:
-        study = make_study(
-            base=make_base(**self.knobs),
-            axes=(axis("masking.rate", self.rates),),
-            seeds=self.seeds,
-            evaluations={name: Suite("pretrain") for name in self.evaluations},
-        )
-        actions.launch_study(Named(study, "toy", "toy", self.folder), self.workdir, Flags(**flags))
+        suites = {name: Suite("pretrain") for name in self.evaluations}
+        axes = (axis("masking.rate", self.rates),)
+        base = make_base(**self.knobs)
+        study = make_study(base=base, axes=axes, seeds=self.seeds, evaluations=suites)
+        named = actions.Named(study, "toy", "toy", self.folder)
+        actions.launch_study(named, self.workdir, actions.Flags(**flags))
 
     def start(self, groups: Sequence[str]) -> Iterator[str]:
         yield from groups
@@ -115,6 +113,12 @@ class Bench:
             raise SystemExit  # which nothing in a worker catches
         self.made[f"{cell.id} {name}"] += 1
         self.place.write_result(cell, name, {"mlm_loss": 1.0}, 0.5, {})
+
+    def finish(self, **flags: Any) -> None:
+        """Run the study where nothing goes wrong any more."""
+        self.behaviour.clear()
+        self.run(**flags)
+        self.check_complete()
 
     def count_states(self) -> Counter[str]:
         return Counter(self.place.read_state(cell).name for cell in self.place.read_cells())
@@ -224,9 +228,7 @@ def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
         bench.behaviour["40 %"] = "kill validation" if behaviour == "fail" else "kill"
         with pytest.raises(errors.IncompleteError, match=re.escape("worker: killed (signal 9)")):
             bench.run()
-    bench.behaviour.clear()
-    bench.run()
-    bench.check_complete()
+    bench.finish()
 
 
 @pytest.mark.fault(24)
@@ -274,9 +276,7 @@ def test_full_disk_stops_a_launch(bench, monkeypatch, where):
             bench.run(jobs=2, fuse="2")
     assert bench.stops == 1
     assert not bench.count_states()["failed"]
-    bench.behaviour.clear()
-    bench.run()
-    bench.check_complete()
+    bench.finish()
 
 
 @pytest.mark.fault(24)
@@ -288,10 +288,8 @@ def test_stopped_study_goes_on_as_planned(bench):
     assert bench.stops == 1
     groups = bench.place.read_groups()
     assert [len(group.cells) for group in groups.values()] == [1] * 4
-    bench.behaviour.clear()
-    bench.run(fuse="auto")
+    bench.finish(fuse="auto")
     assert bench.place.read_groups() == groups
-    bench.check_complete()
 
 
 @pytest.mark.fault(2)
@@ -379,7 +377,7 @@ def test_sweep_goes_on_in_a_moved_workdir(tmp_path):
     """It is named after its workdir."""
     cells, spec, place = expand(make_study()), f"{actions.SWEEP}tiny.py", StudyFolder(tmp_path)
     place.write_study({"name": "before", "spec": spec}, cells)
-    actions._check_same(place, Named(make_study(), "now", spec, tmp_path), cells)
+    actions._check_same(place, actions.Named(make_study(), "now", spec, tmp_path), cells)
 
 
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):

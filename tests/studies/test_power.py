@@ -74,6 +74,5 @@ def test_file_names_of_figures_differ():
     names = {wording.name_file("size", family) for family in families}
     assert len(names) == len(families)
     assert max(map(len, names)) < 200
-    assert (
-        wording.name_file("size", "2x128, budget 12,000 tokens") == "size_2x128_budget12_000tokens"
-    )
+    name = wording.name_file("size", "2x128, budget 12,000 tokens")
+    assert name == "size_2x128_budget12_000tokens"

@@ -80,10 +80,9 @@ def test_fit_gives_a_flat_size_no_say_in_the_trend():
     shown = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        runs = [
-            run._replace(loss=5 + 0.01 * rng.standard_normal()) if run.size == SIZES[1] else run
-            for run in planted(0.01, 0.5, seed, sizes=SIZES[:2])
-        ]
+        runs = planted(0.01, 0.5, seed, sizes=SIZES[:1])
+        for run in planted(0.0, sizes=SIZES[1:2]):
+            runs.append(run._replace(loss=5 + 0.01 * rng.standard_normal()))
         found = fit(runs, draws=200, seed=seed)
         shown += found.over_size.low > 0 or found.over_size.high < 0
         for optimum in found.optima:
@@ -92,11 +91,8 @@ def test_fit_gives_a_flat_size_no_say_in_the_trend():
 
 
 def test_fit_has_no_best_value_without_a_minimum():
-    hill = [
-        run._replace(loss=5 - (run.loss - 5) if run.size == SIZES[0] else run.loss)
-        for run in planted(0.001)
-    ]
-    found = fit(hill, draws=200)
+    hill = [run._replace(loss=10 - run.loss) for run in planted(0.001, sizes=SIZES[:1])]
+    found = fit(hill + planted(0.001, sizes=SIZES[1:]), draws=200)
     assert all(math.isnan(o.value) == (o.size == SIZES[0]) for o in found.optima)
     assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=0.02)
 
@@ -112,11 +108,8 @@ def test_fit_refuses_runs_that_make_no_curve(values):
 def test_fit_refuses_values_that_no_seed_shares():
     """Two seeds have the same two values; the third value is of another seed alone."""
     few = {0.15: (0, 1), 0.3: (0, 1), 0.6: (2,)}
-    runs = [
-        run
-        for run in planted(0.01)
-        if run.budget != BUDGETS[0] or run.seed in few.get(run.value, ())
-    ]
+    whole = planted(0.01, values=few)
+    runs = [run for run in whole if run.budget > BUDGETS[0] or run.seed in few[run.value]]
     with pytest.raises(ConfigError, match="parabola"):
         fit(runs)
 
@@ -171,9 +164,9 @@ def test_read_at_equal_leaves_out_a_size_with_holes():
     """At each budget of the size another value is missing, so only two have all budgets."""
     holes = dict(zip(BUDGETS, VALUES, strict=False))
     whole = planted(0.01, sizes=SIZES[1:])
-    runs = whole + [run for run in planted(0.01) if run.size == SIZES[0]]
-    runs = [run for run in runs if run.size != SIZES[0] or run.value != holes[run.budget]]
-    found, wanted = (fit_at_equal(some, [run.budget for run in some]) for some in (runs, whole))
+    few = [run for run in planted(0.01, sizes=SIZES[:1]) if run.value != holes[run.budget]]
+    runs = (whole + few, whole)
+    found, wanted = (fit_at_equal(some, [run.budget for run in some]) for some in runs)
     assert [optimum[:3] for optimum in found.optima] == [optimum[:3] for optimum in wanted.optima]
 
 

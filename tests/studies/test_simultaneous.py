@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.studies.report import simultaneous
-from bert_jax.studies.report.intervals import summarize_values
-from bert_jax.studies.report.simultaneous import Wanted
+from bert_jax.studies.report import intervals, simultaneous
 
 # Two-sided 5 % points of Dunnett's distribution (Dunnett, 1964, table II), by degrees of freedom.
 TABLE = {
@@ -46,7 +44,7 @@ def test_quantile_equals_the_published_table(freedom):
 
 def test_summary_has_the_t_interval_of_scipy():
     values = [0.3, 0.5, 0.1, 0.9]
-    found = summarize_values(values)
+    found = intervals.summarize_values(values)
     interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (found.n, found.deviation) == (4, pytest.approx(np.std(values, ddof=1)))
     assert (found.low, found.high) == pytest.approx(tuple(interval))
@@ -62,9 +60,8 @@ def test_quantile_equals_that_of_draws(freedom, correlation):
     largest = np.abs((shared + own) / spread).max(axis=1)
     for level, close in ((0.5, 0.005), (0.05, 0.01), (0.001, 0.04)):
         drawn = np.quantile(largest, 1 - level)
-        assert simultaneous.find_quantile(5, freedom, level, correlation) == pytest.approx(
-            drawn, rel=close
-        )
+        found = simultaneous.find_quantile(5, freedom, level, correlation)
+        assert found == pytest.approx(drawn, rel=close)
 
 
 def test_point_without_values_widens_no_interval():
@@ -144,9 +141,8 @@ def test_missing_runs_leave_the_pairs_there_are():
 
 def test_errors_over_examples_widen_the_interval():
     values = np.random.default_rng(0).standard_normal((3, 4))
-    narrow, wide = (
-        simultaneous.compare_points(values, examples=(e, e)).gaps[0].half for e in (0.0, 0.5)
-    )
+    narrow = simultaneous.compare_points(values, examples=(0.0, 0.0)).gaps[0].half
+    wide = simultaneous.compare_points(values, examples=(0.5, 0.5)).gaps[0].half
     # Of two independent normal errors: Sidak's quantile.
     quantile = stats.norm.ppf(1 - (1 - math.sqrt(0.95)) / 2)
     assert wide == pytest.approx(math.hypot(narrow, quantile * 0.5), rel=1e-4)
@@ -163,15 +159,16 @@ def test_power_is_that_of_simulated_families(seeds, points, families, difference
         noise[1] += difference
         gap = simultaneous.compare_points(noise, families).gaps[0]
         found += gap.mean - gap.half > 0
-    power = simultaneous.find_power(seeds, points, 1.0, Wanted(difference, families=families))
+    wanted = simultaneous.Wanted(difference, families=families)
+    power = simultaneous.find_power(seeds, points, 1.0, wanted)
     assert 0.1 < power < 0.999
     assert power == pytest.approx(found / 3_000, abs=0.04)
 
 
 def test_seeds_needed_are_the_fewest_with_power():
-    wanted = Wanted(1.0, families=6)
+    wanted = simultaneous.Wanted(1.0, families=6)
     needed = simultaneous.count_seeds(5, 1.0, wanted)
     assert simultaneous.find_power(needed, 5, 1.0, wanted) >= 0.9
     assert simultaneous.find_power(needed - 1, 5, 1.0, wanted) < 0.9
-    assert simultaneous.count_seeds(5, 1.0, Wanted(0.0)) is None
-    assert simultaneous.count_seeds(5, 1.0, Wanted(1e-3)) is None
+    assert simultaneous.count_seeds(5, 1.0, simultaneous.Wanted(0.0)) is None
+    assert simultaneous.count_seeds(5, 1.0, simultaneous.Wanted(1e-3)) is None

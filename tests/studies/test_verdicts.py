@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.studies.definition import Comparison
-from bert_jax.studies.report import answers, simultaneous, verdicts
-from bert_jax.studies.report.blocks import render_markdown
+from bert_jax.studies.report import answers, blocks, simultaneous, verdicts
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from tests import study_workdir
@@ -22,10 +21,9 @@ def make_gain(values: np.ndarray, families: int = 1, error: float = 0.0) -> Diff
     points = len(values)
     compared = simultaneous.compare_points(values, families, [error] * (points - 1))
     gap = compared.gaps[0]
-    ends = {"mean": gap.mean, "low": gap.mean - gap.half, "high": gap.mean + gap.half}
-    noise = {"spread": gap.spread, "points": points, "examples_error": error}
-    noise["uneven"] = compared.uneven
-    return Difference("loss", "", "a", "b", gap.pairs, 0, **ends, **noise)
+    found = {"mean": gap.mean, "low": gap.mean - gap.half, "high": gap.mean + gap.half}
+    found |= {"spread": gap.spread, "points": points, "uneven": compared.uneven}
+    return Difference("loss", "", "a", "b", gap.pairs, 0, examples_error=error, **found)
 
 
 def judge(gain: Difference, families: int = 1, **options) -> verdicts.Verdict:
@@ -143,12 +141,9 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
     metric = "pos/accuracy"  # no values of single examples
     larger = dataclasses.replace(TRUE, metric=metric, more_at=("size", "2 x 128", "2 x 64"))
     smaller = dataclasses.replace(larger, more_at=("size", "2 x 64", "2 x 128"))
-    made = define_claims(
-        claims=(larger, smaller),
-        comparisons=(Comparison("masking.rate", "15 %", (metric,)),),
-        evaluations=study_workdir.EVALUATIONS,
-    )
-    view = build_view(tmp_path / "w", made)
+    compared = (Comparison("masking.rate", "15 %", (metric,)),)
+    asked = {"comparisons": compared, "evaluations": study_workdir.EVALUATIONS}
+    view = build_view(tmp_path / "w", define_claims(claims=(larger, smaller), **asked))
     scores = list_values(view, metric)
     rates = {(rate, seed) for _, rate, seed in scores}
     more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
@@ -158,5 +153,5 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
     assert (one.mean, other.mean) == pytest.approx((mean, -mean))
     for gain in (one, other):
         assert gain.high - gain.mean == pytest.approx(half, rel=5e-3)
-    text = render_markdown(verdicts.describe_claims(view, judged))
+    text = blocks.render_markdown(verdicts.describe_claims(view, judged))
     assert "20 % gains more over 80 % at 2 x 128 than at 2 x 64, by POS accuracy" in text

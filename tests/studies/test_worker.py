@@ -48,15 +48,9 @@ def study(tmp_path_factory) -> Study:
     return Study("?", base, (axis("masking.rate", RATES),), (3,), evaluations, pair_seeds=True)
 
 
-@pytest.fixture(scope="module")
-def bare(study) -> Study:
-    """The study without evaluations."""
-    return dataclasses.replace(study, evaluations={})
-
-
-def prepare(workdir: Path, study: Study) -> Made:
+def prepare(workdir: Path, study: Study, **changes: Any) -> Made:
     """Write a study whose cells are one group."""
-    place = write_study(workdir, study)
+    place = write_study(workdir, dataclasses.replace(study, **changes))
     place.write_group("g", [cell.id for cell in place.read_cells()], 20)
     return place, place.read_cells()
 
@@ -131,10 +125,9 @@ def test_finetuning_without_scores_has_no_result(done):
             (folder / "metrics.jsonl").touch()
         return True
 
+    edited = dataclasses.replace(cell, evaluations=asked)
     with pytest.raises(DataError, match="the last evaluation is missing"):
-        worker.Worker(place, 20, stop).finetune(
-            "late", [dataclasses.replace(cell, evaluations=asked)]
-        )
+        worker.Worker(place, 20, stop).finetune("late", [edited])
     assert not place.result(cell.id, "late").exists()
 
 
@@ -157,9 +150,9 @@ def test_edited_finetuning_begins_anew(study, tmp_path):
 @pytest.mark.fault(24)
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("end", ["done", "diverged"])
-def test_cells_that_fail_together_are_tried_alone(bare, tmp_path, end):
+def test_cells_that_fail_together_are_tried_alone(study, tmp_path, end):
     """The order is: all cells, then each that has no end; the next worker tries each at once."""
-    place, cells = prepare(tmp_path, bare)
+    place, cells = prepare(tmp_path, study, evaluations={})
     tried: list[list[str]] = []
 
     def refuse(runs: list[Any], *, on_diverged: Any, **_: object) -> bool:
@@ -182,8 +175,8 @@ def test_cells_that_fail_together_are_tried_alone(bare, tmp_path, end):
     assert tried == [names[1:]]
 
 
-def test_cell_that_kills_its_process_is_tried_last(bare, tmp_path):
-    place, cells = prepare(tmp_path, bare)
+def test_cell_that_kills_its_process_is_tried_last(study, tmp_path):
+    place, cells = prepare(tmp_path, study, evaluations={})
     for number, cell in enumerate(cells):  # as the launcher notes the end of a process
         place.write_failure(cell.id, "worker", "killed by SIGKILL")
         os.utime(place.cell(cell.id) / "error.json", (number, number))
@@ -215,12 +208,6 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
 # --- several processes ----------------------------------------------------------------------------
 
 
-def prepare_one(workdir: Path, study: Study) -> tuple[StudyFolder, Cell]:
-    """Write a study of one cell."""
-    place, (cell,) = prepare(workdir, dataclasses.replace(study, axes=()))
-    return place, cell
-
-
 @pytest.mark.parametrize(
     ("number", "code", "made"), [("0", 0, ["validation"]), ("1", 0, []), ("0", 3, [])]
 )
@@ -228,7 +215,7 @@ def test_first_worker_evaluates_what_children_train(
     study, tmp_path, monkeypatch, number, code, made
 ):
     only = {"validation": study.evaluations["validation"]}
-    place, cell = prepare_one(tmp_path / "w", dataclasses.replace(study, evaluations=only))
+    place, (cell,) = prepare(tmp_path / "w", study, axes=(), evaluations=only)
     place.write_trained(cell.id, 12, 1.0, "done")
     trained = place.cell(cell.id) / "trained.json"
     written = trained.rename(tmp_path / "trained.json")
@@ -238,28 +225,23 @@ def test_first_worker_evaluates_what_children_train(
     evaluated: list[str] = []
     monkeypatch.setattr(worker.Worker, "run_suite", lambda *given: evaluated.append(given[1]))
 
-    def refuse(*_: object, **__: object) -> bool:
-        pytest.fail("a worker trains by itself")
-
-    assert worker._work_with_others(place, "g", cell, refuse) == code
+    train_here = mock.Mock()
+    assert worker._work_with_others(place, "g", cell, train_here) == code
     assert (evaluated, bool(place.read_trained(cell.id))) == (made, not code)
     if made:
         monkeypatch.setattr(worker.Worker, "run_suite", mock.Mock(side_effect=DataError("gone")))
-        assert worker._work_with_others(place, "g", cell, refuse) == worker.base.FAILED
+        assert worker._work_with_others(place, "g", cell, train_here) == worker.base.FAILED
+    assert not train_here.called
 
 
 @pytest.mark.parametrize(("index", "noted"), [(0, True), (1, False)])
-def test_child_of_another_process_writes_nothing(bare, tmp_path, monkeypatch, index, noted):
+def test_child_of_another_process_writes_nothing(study, tmp_path, monkeypatch, index, noted):
     """It ends with its error, so that the others end, too."""
-    place, cell = prepare_one(tmp_path, bare)
+    place, (cell,) = prepare(tmp_path, study, axes=(), evaluations={})
     monkeypatch.setenv(worker.CHILD, "1")
     monkeypatch.setattr("jax.process_index", lambda: index)
-
-    def fail(*_: object, **__: object) -> bool:
-        raise DataError("the text is gone")
-
     with pytest.raises(DataError, match="is gone"):
-        worker.work(place, "g", fail)
+        worker.work(place, "g", mock.Mock(side_effect=DataError("the text is gone")))
     assert bool(place.read_failure(cell.id)) == noted
     worker.work(place, "g", lambda *_, **__: False)
     assert bool(place.read_trained(cell.id)) == noted

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config.knobs import Config
-from bert_jax.studies import results
-from bert_jax.studies.cell_result import Result
+from bert_jax.studies import cell_result, results, spec
 from bert_jax.studies.definition import Axis, Cell, Claimed, Comparison, Point, Study, Suite
 from bert_jax.studies.folder import State, StudyFolder
-from bert_jax.studies.report import answers, document
-from bert_jax.studies.report.blocks import Block
-from bert_jax.studies.report.simultaneous import find_quantile
+from bert_jax.studies.report import answers, blocks, document, simultaneous
 from bert_jax.studies.report.view import View
-from bert_jax.studies.spec import StudyRecord
 from tests import study_workdir
 
 LOSS = "validation/mlm_loss"
@@ -41,17 +37,10 @@ def make_view(points: Points, metric: str = LOSS, unigram: float = 9.0) -> View:
             entry = Cell(f"{label}{seed}", Config(), labels, labels, seed)
             state = State("failed" if value is None else "done", "", 10, 10)
             metrics = {} if value is None else {metric: value, **known}
-            found.append(Result(entry, state, metrics, {}))
-    study = StudyRecord(
-        name="x",
-        spec="x",
-        axes=(axis,),
-        comparisons=(Comparison(axis.name, "15 %", (metric,)),),
-        seeds=(0, 1, 2),
-        evaluations={evaluation: {"name": evaluation}},
-        config={},
-        cells={},
-    )
+            found.append(cell_result.Result(entry, state, metrics, {}))
+    asked = {"axes": (axis,), "comparisons": (Comparison(axis.name, "15 %", (metric,)),)}
+    asked |= {"seeds": (0, 1, 2), "evaluations": {evaluation: {"name": evaluation}}}
+    study = spec.StudyRecord(name="x", spec="x", config={}, cells={}, **asked)
     return View(StudyFolder(Path("/nowhere")), study, found)
 
 
@@ -68,18 +57,13 @@ def read_view(place: StudyFolder) -> View:
     return View(place, place.read_study(), results.read_results(place))
 
 
-def build_view(
-    folder: Path,
-    study: Any,
-    state: Callable[[Any], str] = lambda cell: "done",
-    examples: int = 10,
-    name: str = "masking_rate",
-) -> View:
+def build_view(folder: Path, study: Any, *state: Callable[[Any], str], **options: Any) -> View:
     """Build the workdir of a study, and read it."""
-    return read_view(study_workdir.build(folder, study, state, name, examples, lines=8))
+    few = {"examples": 10, "lines": 8}
+    return read_view(study_workdir.build(folder, study, *state, **few | options))
 
 
-def compose(view: View) -> list[Block]:
+def compose(view: View) -> list[blocks.Block]:
     """Compose the report of a study."""
     return document.compose_report(view, answers.compute_findings(view))
 
@@ -102,4 +86,4 @@ def halves_by_hand(values: np.ndarray, level: float) -> np.ndarray:
     freedom = (points - 1) * (seeds - 1)
     pooled = math.sqrt(2 / seeds * (noise**2).sum() / freedom)
     alone = (values[1:] - values[0]).std(axis=1, ddof=1) / math.sqrt(seeds)
-    return find_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
+    return simultaneous.find_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)

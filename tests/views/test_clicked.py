@@ -43,9 +43,8 @@ def test_attention_figures_follow_clicks(browser, model, width, dark):
     browser.click(".thumbnails button:nth-of-type(6)")  # the rollout to layer 2
     assert browser.texts("#said") == ["rollout to layer 2"]
     x, y = browser.place(".cells")
-    wide, high = browser.js(
-        "(c => [c.clientWidth, c.clientHeight])(document.querySelector('.cells'))"
-    )
+    size = "(c => [c.clientWidth, c.clientHeight])(document.querySelector('.cells'))"
+    wide, high = browser.js(size)
     browser.point(x - 4.5 / 12 * wide, y - 1.5 / 12 * high)  # the second column, the fifth row
     weight = float(f"{weights[1, 2, 4, 1]:.2g}")
     said = f"rollout to layer 2: \u2068on\u2069 5 → \u2068the\u2069 2: {weight:g}"
@@ -65,13 +64,10 @@ def test_words_are_found_chosen_and_filtered(browser, model, width, dark):
     browser.show(page.html, width, dark)
     rows = "#near tbody tr:not([hidden]) th"
     assert browser.texts("#legend button") == ["x: 11", "y: 3"]
-    fills = browser.js(
-        "[...document.querySelectorAll('#map circle')].map(c => getComputedStyle(c).fill)"
-    )
-    hues = browser.js(
-        "[...document.querySelectorAll('#legend button')]"
-        ".map(b => getComputedStyle(b, '::before').backgroundColor)"
-    )
+    circles = "[...document.querySelectorAll('#map circle')]"
+    fills = browser.js(f"{circles}.map(c => getComputedStyle(c).fill)")
+    buttons = "[...document.querySelectorAll('#legend button')]"
+    hues = browser.js(f"{buttons}.map(b => getComputedStyle(b, '::before').backgroundColor)")
     assert fills == [hues["xy".index(LABELLED[row]["label"])] for row in data["rows"]]
     browser.click("#legend button:nth-child(2)")
     assert browser.texts("#found") == ["3 of 14"]
@@ -83,7 +79,7 @@ def test_words_are_found_chosen_and_filtered(browser, model, width, dark):
     assert browser.texts(rows) == ["dog₁", "dog₂"]
     seen = []
     for _ in range(3):
-        browser.press("Enter")
+        browser.press_enter()
         seen += browser.texts("#one h3")
     assert seen == ["dog₁", "dog₂", "dog₁"]
     browser.choose("#find", "")
