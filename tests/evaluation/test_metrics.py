@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.evaluation.metrics import (
-    Totals,
-    as_lower,
-    find_wilson_interval,
-    unigram_log_probabilities,
-)
+from bert_jax.evaluation import metrics
 
 
 def test_totals_divide_sums_once():
-    totals = Totals()
+    totals = metrics.Totals()
     for part in ({"loss": (6.0, 2.0)}, {"loss": (1.0, 5.0), "none": (0.0, 0.0)}):
         totals.add(part)
     found = totals.values()
@@ -26,17 +21,16 @@ def test_totals_divide_sums_once():
 @pytest.mark.parametrize(("hits", "total"), [(0, 5), (7, 7), (3, 8), (410, 1000)])
 def test_wilson_is_the_interval_of_scipy(hits, total):
     expected = stats.binomtest(hits, total).proportion_ci(method="wilson")
-    assert find_wilson_interval(hits, total) == pytest.approx(
-        (expected.low, expected.high), abs=1e-7
-    )
-    assert find_wilson_interval(0, 0) == (0, 1)
+    interval = pytest.approx((expected.low, expected.high), abs=1e-7)
+    assert metrics.find_wilson_interval(hits, total) == interval
+    assert metrics.find_wilson_interval(0, 0) == (0, 1)
 
 
 def test_unigram_adds_one_to_every_token():
-    found = unigram_log_probabilities(np.array([0, 3, 6]))
+    found = metrics.unigram_log_probabilities(np.array([0, 3, 6]))
     np.testing.assert_allclose(np.exp(found), [1 / 12, 4 / 12, 7 / 12], rtol=1e-6)
 
 
 def test_as_lower_negates_where_higher_is_better():
-    assert (as_lower("mlm_loss", 2.0), as_lower("accuracy", 2.0)) == (2.0, -2.0)
-    assert as_lower("accuracy", math.nan) == math.inf
+    assert (metrics.as_lower("mlm_loss", 2.0), metrics.as_lower("accuracy", 2.0)) == (2.0, -2.0)
+    assert metrics.as_lower("accuracy", math.nan) == math.inf

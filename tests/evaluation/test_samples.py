@@ -3,41 +3,34 @@
 import contextlib
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.data import prepare
-from bert_jax.data.corpus import Prepared
+from bert_jax.data import corpus, prepare
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from tests import texts, tiny
-from tests.corpora import list_documents
+from tests import corpora, reference, texts, tiny
 from tests.predictors.drawing import CAUSAL
-from tests.reference import softmax
 from tests.suites.masked import read_logits
-from tests.texts import configure
 
 
 @pytest.fixture(scope="module")
-def prepared(base) -> Prepared:
-    return prepare.prepare_corpus(configure(base), log=lambda text: None)
+def prepared(base) -> corpus.Prepared:
+    return prepare.prepare_corpus(texts.configure(base), log=lambda text: None)
 
 
-def held_out(prepared: Prepared) -> list[list[int]]:
+def held_out(prepared: corpus.Prepared) -> list[list[int]]:
     """The ids of every held-out sentence."""
-    documents = list_documents(prepared.splits["validation"])
+    documents = corpora.list_documents(prepared.splits["validation"])
     return [ids for document in documents for ids in document]
 
 
-def choose(
-    prepared: Prepared, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False
-) -> list[samples.Sample]:
-    split = prepared.splits["validation"]
-    return samples.choose_sentences(
-        split, prepared.tokenizer, count, room, seed=seed, causal=causal
-    )
+def choose(prepared: corpus.Prepared, count: int = 12, room: int = 30, **options: Any) -> list[Any]:
+    given = (prepared.splits["validation"], prepared.tokenizer, count, room)
+    return samples.choose_sentences(*given, **{"seed": 0, "causal": False} | options)
 
 
 # --- which ----------------------------------------------------------------------------------------
@@ -51,13 +44,12 @@ def test_choose_gives_as_many_as_asked(prepared):
     assert found == choose(prepared) != choose(prepared, seed=1)
 
 
-def cut_sentences(prepared: Prepared, *lengths: int) -> Prepared:
+def cut_sentences(prepared: corpus.Prepared, *lengths: int) -> corpus.Prepared:
     """The same held-out text in sentences of these lengths, in turn."""
     split = prepared.splits["validation"]
     ends = np.cumsum(np.resize(lengths, len(split.tokens) // max(lengths)))
-    return dataclasses.replace(
-        prepared, splits={"validation": dataclasses.replace(split, sentence_ends=ends)}
-    )
+    cut = dataclasses.replace(split, sentence_ends=ends)
+    return dataclasses.replace(prepared, splits={"validation": cut})
 
 
 def test_choose_prefers_what_is_easily_read(prepared):
@@ -67,7 +59,7 @@ def test_choose_prefers_what_is_easily_read(prepared):
 
 def test_build_makes_none_of_single_tokens(base, prepared):
     """Nothing is left of a word beside its mask."""
-    config, words = configure(base, logging__samples=12), cut_sentences(prepared, 1)
+    config, words = texts.configure(base, logging__samples=12), cut_sentences(prepared, 1)
     assert samples.build_samples(config, words, sharding.make_mesh(config.parallel)) is None
 
 
@@ -105,7 +97,7 @@ def test_choose_cuts_sentences_for_a_causal_model(prepared):
 @pytest.mark.parametrize("changes", [{}, CAUSAL | {"pairs": "none"}], ids=["masked", "causal"])
 def test_samples_predict_each_sentence_alone(base, prepared, changes):
     """The masked ones on eight devices, with rows that fill up."""
-    config = configure(base, **changes, logging__samples=12, model__init_stddev=0.3)
+    config = texts.configure(base, **changes, logging__samples=12, model__init_stddev=0.3)
     params = tiny.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
         found = samples.build_samples(config, prepared, sharding.make_mesh(config.parallel))
@@ -119,7 +111,7 @@ def test_samples_predict_each_sentence_alone(base, prepared, changes):
     for row, one, scores in zip(found(params), wanted, logits, strict=True):
         assert (row["text"], row["answers"]) == (one.text, one.answers)
         for place, guesses in zip(one.places, row["predictions"], strict=True):
-            chances = softmax(scores[place])
+            chances = reference.softmax(scores[place])
             best = np.argsort(-chances, kind="stable")[: samples.TOP]
             assert [guess["token"] for guess in guesses] == [tokenizer.vocab[i] for i in best]
             shares = [guess["probability"] for guess in guesses]

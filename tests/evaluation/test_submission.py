@@ -32,9 +32,9 @@ def list_submissions(folder: Path) -> Iterator[str]:
             made = {"regress": NUMBERS, "span": [span(*one) for one in ANSWERS]}
             predictions = made.get(row.kind, list(np.eye(len(labels))))
             rows = examples(*range(len(predictions)))[::-1]
-            for path in submission.write_submission(
-                name, split, rows, predictions, labels, folder / "new" / name
-            ):
+            place = folder / "new" / name
+            given = (name, split, rows, predictions, labels, place)
+            for path in submission.write_submission(*given):
                 yield f"# {name}, {split}: {path.name} ({', '.join(row.labels)})"
                 yield from path.read_text(encoding="utf-8").replace("\t", " | ").splitlines()
 

@@ -9,11 +9,8 @@ from tests import variants
 from tests.suites import masked
 
 GOLDEN = variants.GOLDEN / "huggingface"
-CAUSAL = {  # changes of a model that reads from left to right
-    "objectives__causal_lm__weight": 1,
-    "model__causal": "true",
-    "checkpoints__best": "",
-}
+# Changes of a model that reads from left to right.
+CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": "true", "checkpoints__best": ""}
 
 
 def make_model(**changes: object) -> runs.TrainedModel:

@@ -13,23 +13,15 @@ import pytest
 from bert_jax.interop import runs
 from bert_jax.predictors import generate
 from bert_jax.predictors.generate import Draw
-from tests import variants
-from tests.marks import mark_slow
+from tests import marks, reference, variants
 from tests.predictors import drawing
-from tests.reference import VARIANTS
 from tests.suites.masked import read_logits
 
 PROMPTS = ["the cat sees", "", "abc ", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 8
-MODELS: dict[str, dict[str, Any]] = VARIANTS | {
-    "two_bases": {
-        "position": "rotary",
-        "rotary_base_near": 20,
-        "window": 3,
-        "global_every": 2,
-        "first_norm": False,
-        "norm": "pre",
-    },
+NEAR = {"position": "rotary", "rotary_base_near": 20, "first_norm": False}
+MODELS: dict[str, dict[str, Any]] = reference.VARIANTS | {
+    "two_bases": reference.VARIANTS["window"] | reference.VARIANTS["pre_norm"] | NEAR,
     "from_row_2": {"max_positions": 42, "first_position": 2, "type_vocab": 1},
 }
 QUICK = ("learned", "two_bases")
@@ -58,7 +50,7 @@ def generate_plainly(run: runs.TrainedModel, text: str) -> tuple[list[int], str]
 # --- token for token ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", mark_slow(MODELS, QUICK))
+@pytest.mark.parametrize("name", marks.mark_slow(MODELS, QUICK))
 def test_generate_equals_a_plain_loop(name):
     run = make_model(name)
     found = drawing.generate(run, PROMPTS, max_tokens=MOST)

@@ -10,11 +10,9 @@ from scipy import stats
 
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.predictors import masked
-from bert_jax.predictors.generate import Draw
-from tests import markov, tiny
+from bert_jax.predictors import generate, masked
+from tests import markov, reference, tiny
 from tests.predictors import drawing
-from tests.reference import softmax
 from tests.suites.masked import read_logits
 
 MASK = tiny.SPECIAL.mask
@@ -44,7 +42,7 @@ def test_reveal_draws_from_the_joint_distribution(text, random):
     rows = markov.rows(texts)
     rows[rows == markov.FIRST - 1] = MASK
     masks = masked.Masks.build([places] * count, range(1, count + 1), None, (count, len(places)))
-    settings = {"most": 1, "draw": Draw(1.0), "random": random}
+    settings = {"most": 1, "draw": generate.Draw(1.0), "random": random}
     reveal = jax.jit(functools.partial(masked.reveal, markov.logits_of, **settings))
     found = jax.device_get(reveal(rows, masks))
     assert (np.sort(found.rounds) == np.arange(len(places))).all()
@@ -75,7 +73,7 @@ def unmask_plainly(text: str, steps: int | None) -> tuple[list[list[dict]], list
     for step in range(rounds):
         logits = read_logits(run, [[special.cls, *ids, special.sep]], 40)[0, 1:]
         logits[:, list(special)] = -np.inf
-        chances = softmax(logits)
+        chances = reference.softmax(logits)
         left = [place for place in places if ids[place] == MASK]
         count = len(places) * (step + 1) // rounds - len(places) * step // rounds
         found.append([])

@@ -5,18 +5,18 @@ import sys
 from unittest import mock
 
 from bert_jax import cli, predict
+from bert_jax.predictors import labelled, texts
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.labelled import Classify
-from bert_jax.predictors.texts import Embed
 from tests.predictors.drawing import GOLDEN
 
 
 def test_many_labels_and_numbers_are_cut():
     labels = {"text": "a", "probabilities": {str(n): n / 100 for n in range(23)}}
-    _, first, *_, last = predict.write_readable(object.__new__(Classify), labels, True).splitlines()
+    shown = predict.write_readable(object.__new__(labelled.Classify), labels, True)
+    _, first, *_, last = shown.splitlines()
     assert (first, last) == ("  22   22.0 %", "  and 3 more labels")
     vector = {"text": "a", "embedding": [3.0, 4.0]}
-    shown = predict.write_readable(object.__new__(Embed), vector, False)
+    shown = predict.write_readable(object.__new__(texts.Embed), vector, False)
     assert shown == "  2 numbers of length 5.000: 3.000 4.000 … (all with --format=json)"
 
 
@@ -37,9 +37,8 @@ def test_predict_asks_and_answers_on_a_terminal(monkeypatch):
     assert (answers[0].count(" %\n"), end) == (2, "\n")
     no_mask = "  no [MASK] in this text: write [MASK] where a token is missing\n"
     assert answers[1] == answers[3] == no_mask
-    assert answers[2] == (
-        "warning: line 3: Expected `str | null`, got `int` - at `$.text`; left out\n"
-    )
+    said = "warning: line 3: Expected `str | null`, got `int` - at `$.text`; left out\n"
+    assert answers[2] == said
 
 
 def test_bar_is_beside_results_in_a_file(monkeypatch, tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import engines
-from bert_jax.data.engines import SPECIALS
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
@@ -26,7 +25,7 @@ def make_model(
     pieces: tuple[str, ...] = PIECES, longest: int = LONGEST, **changes: object
 ) -> runs.TrainedModel:
     """A model of random weights, as somebody else's."""
-    tokenizer = Tokenizer(engines.build_wordpiece([*SPECIALS, *pieces]))
+    tokenizer = Tokenizer(engines.build_wordpiece([*engines.SPECIALS, *pieces]))
     shape = {"model__init_stddev": 0.3, "model__layers": 1, "model__max_positions": longest}
     config = tiny.config(**(shape | {"sequence_length": longest} | changes))
     params = tiny.init(config, vocab=tokenizer.size)

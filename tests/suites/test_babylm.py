@@ -3,7 +3,6 @@
 The data in golden/babylm has its form, with sentences drawn at random from 24 words.
 """
 
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,19 +16,17 @@ from bert_jax.config import knobs
 from bert_jax.interop import runs
 from bert_jax.suites import babylm, reading
 from tests import texts
+from tests.predictors.drawing import open_golden
 from tests.suites import asking
 
 SLOW = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden"
-VOCABULARY = GOLDEN / "huggingface" / "pretraining" / "vocab.txt"
 DATA = GOLDEN / "babylm" / "full_eval"
 
 
-@functools.cache
 def open_model(backend: str) -> runs.TrainedModel:
     """Open the model that the pipeline ran with a backend."""
-    name = "causal_lm" if backend == "causal" else "masked_lm"
-    opened = runs.open_run(str(GOLDEN / "huggingface" / name), tokenizer=str(VOCABULARY))
+    opened = open_golden("causal_lm" if backend == "causal" else "masked_lm")
     if backend == "mntp":
         return opened.replace_sections(objectives={"mlm": knobs.Objective(weight=1.0, shift=True)})
     return opened

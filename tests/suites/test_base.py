@@ -32,10 +32,8 @@ def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
     for seconds, done in ((10, 100), (60, 200), (70, 300), (600, 1000)):
         clock[0] = seconds
         progress(done, 1000)
-    assert capsys.readouterr().err.splitlines() == [
-        "blimp: tokens 200/1000, about 4 min left",
-        "blimp: tokens 1000/1000",
-    ]
+    lines = ["blimp: tokens 200/1000, about 4 min left", "blimp: tokens 1000/1000"]
+    assert capsys.readouterr().err.splitlines() == lines
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     Progress("pll: tokens")(1, 3)
     assert capsys.readouterr().err == "\rpll: tokens 1/3, about 0 s left\x1b[K"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax.suites.choices import credit_choices
+from bert_jax.suites import choices, token_scores
 from tests.suites.asking import ask, score
 from tests.suites.masked import plainly
 
@@ -20,7 +20,7 @@ def make_lines(pairs: list[tuple[str, str]], **more: str) -> str:
 def test_credit_of_ties_is_shared():
     """Options that are equally likely share the point."""
     totals = [[-1, -2], [-3, -2, -9], [-2, -2, -2], [-2, -5, -2], [-5, -2, -2]]
-    credits, ties = credit_choices([np.array(values, float) for values in totals])
+    credits, ties = choices.credit_choices([np.array(values, float) for values in totals])
     np.testing.assert_allclose(credits, [1, 0, 1 / 3, 1 / 2, 0])
     assert ties == 3
 
@@ -63,6 +63,10 @@ class Dataset:
 
 
 def test_blimp_reads_tensorflow_datasets(masked, monkeypatch):
+    def score_alike(scorer, given, *_):
+        return [np.ones(len(ids)) for ids in given]
+
+    monkeypatch.setattr(token_scores.TokenScorer, "__call__", score_alike)
     monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: Dataset)
     monkeypatch.setattr("bert_jax.data.tfds.examples_of", Dataset.examples_of)
     found = ask(masked, "blimp", source="tfds:blimp")

@@ -9,8 +9,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.evaluation.metrics import EXAMPLES
-from bert_jax.suites.cross_rate import RATES
-from bert_jax.suites.token_scores import TokenScorer
+from bert_jax.suites import cross_rate, token_scores
 from tests.suites.asking import ask, load_passages, score
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -32,7 +31,7 @@ def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
         rows.extend(given)
         return [(price(ids[masked]), ids[masked] % 8 > 0) for ids, masked in given]
 
-    monkeypatch.setattr(TokenScorer, "score_masked", score_rows)
+    monkeypatch.setattr(token_scores.TokenScorer, "score_masked", score_rows)
     return rows
 
 
@@ -43,7 +42,7 @@ def test_cross_rate_masks_the_same_words_in_any_model(models, source, read_rows)
     some = models | {"bytes": dataclasses.replace(models["whole"], tokenizer=of_bytes)}
     for name, run in some.items():
         read_rows.clear()
-        found = load_passages(run, source, words=WORDS) * len(RATES)
+        found = load_passages(run, source, words=WORDS) * len(cross_rate.RATES)
         ask(run, "cross_rate", source=source, words=WORDS)
         seen[name] = []
         for one, (ids, hidden) in zip(found, read_rows, strict=True):
@@ -59,7 +58,7 @@ def test_cross_rate_masks_the_same_words_in_any_model(models, source, read_rows)
 def test_cross_rate_counts_words_and_characters(models, source, read_rows):
     run = models["letters"]
     result, arrays = score(run, "cross_rate", source=source, words=WORDS)
-    for rate in RATES:
+    for rate in cross_rate.RATES:
         rows = []
         for one in load_passages(run, source, words=WORDS):
             chosen = np.flatnonzero(one.choose_masked(rate))

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.suites import texts
-from bert_jax.suites.token_scores import TokenScorer
+from bert_jax.suites import texts, token_scores
 from tests.predictors.drawing import CAUSAL
 from tests.reference import log_softmax
 from tests.suites.asking import ask, load_passages, score
@@ -48,7 +47,7 @@ def test_nelbo_is_the_mean_over_all_masks(models, tmp_path, monkeypatch):
         found = ask(models["whole"], "nelbo", source=str(tmp_path), draws=3)
         return found["nats_per_token"] * found["tokens"]
 
-    monkeypatch.setattr(TokenScorer, "score_masked", look_up)
+    monkeypatch.setattr(token_scores.TokenScorer, "score_masked", look_up)
     for bounds in (
         [bound(seed, "") for seed in range(100)],
         [bound(0, str(number)) for number in range(100)],

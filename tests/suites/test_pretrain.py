@@ -7,8 +7,7 @@ import pytest
 
 from bert_jax import suites
 from bert_jax.evaluation import corpus
-from bert_jax.suites import nsp
-from bert_jax.suites.cross_rate import RATES
+from bert_jax.suites import cross_rate, nsp
 from tests import texts
 from tests.suites.asking import ask, score
 
@@ -65,7 +64,7 @@ def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
     monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
     with texts.one_device():
         found = ask(run, "cross_rate", batch_size=7)
-    assert list(found) == [f"{rate:g}" for rate in RATES]
+    assert list(found) == [f"{rate:g}" for rate in cross_rate.RATES]
     assert found["0.15"] == pytest.approx({key: usual[0][key] for key in found["0.15"]}, rel=1e-6)
     counts = [one["mlm_predictions"] for one in found.values()]
     assert counts == sorted(set(counts))

@@ -6,8 +6,6 @@ import numpy as np
 
 from tests.suites.asking import WORDS, ask
 
-COLUMNS = (("task.text", "0"), ("task.label", "-1"))
-
 
 def write_texts(folder: Path, kind: str) -> str:
     """Texts whose label is counted (regress), or is of the word before (tag)."""
@@ -41,7 +39,7 @@ def test_probe_of_words_sees_their_context(run, tmp_path, one_device):
     """A word and its place alone say nothing of the one before; long texts are read in windows."""
     source = write_texts(tmp_path, "tag")
     short = run.replace_sections(sequence_length=6)
-    changes = (*COLUMNS, ("task.stride", "3"))
+    changes = (("task.text", "0"), ("task.label", "-1"), ("task.stride", "3"))
     found = ask(short, "probe", task="tag", source=source, changes=changes)
     assert (found["train"], found["scored"]) == (400, 200)
     blind = found["embeddings"]["word"]["accuracy"]

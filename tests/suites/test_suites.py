@@ -23,7 +23,5 @@ def test_row_names_each_metric_that_a_suite_finds():
 def test_build_gives_each_suite_what_it_reads():
     asked = {"source": "files:x", "limit": 3}
     built = suites.build_options(["pll", "sts"], **asked, within_word=True)
-    assert built == [
-        suites.Options("pll", **asked, within_word=True),
-        suites.Options("sts", **asked),
-    ]
+    pll = suites.Options("pll", **asked, within_word=True)
+    assert built == [pll, suites.Options("sts", **asked)]

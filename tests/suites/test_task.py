@@ -15,8 +15,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import labelled
-from tests.net import inputs
-from tests.net.rows import MODELS
+from tests.net import inputs, rows
 from tests.suites.asking import ask
 from tests.texts import ROOT
 
@@ -56,13 +55,11 @@ def predict_shares(run: runs.TrainedModel, root: Path, split: str) -> np.ndarray
 @pytest.fixture(scope="module")
 def trained(root) -> runs.TrainedModel:
     """A model that says "positive" of about half of all sentences, and has SST-2 as its task."""
-    run = runs.open_run(str(MODELS / "classify"))
+    run = runs.open_run(str(rows.MODELS / "classify"))
     asked = suites.Options("sst2", source=f"files:{root}")
     config = labelled.find_task(run, asked, "sst2")
-    more = dataclasses.replace(config.evals["validation"], split="train")
-    run = run.replace_sections(
-        task=config.task, objectives=config.objectives, evals=config.evals | {"more": more}
-    )
+    evals = config.evals | {"more": dataclasses.replace(config.evals["validation"], split="train")}
+    run = run.replace_sections(task=config.task, objectives=config.objectives, evals=evals)
     shares = predict_shares(run, root, "train")
     head = jax.tree.map(np.asarray, run.params["classify"]["logits"])
     middle = np.median(np.log(shares / (1 - shares)))
@@ -106,9 +103,8 @@ def test_task_order_of_classes_changes_no_score(root, trained, names, change):
     expected = ask(with_head(trained, often), "sst2", split="train", changes=F1)
     assert expected["f1"] != pytest.approx(expected["accuracy"])  # F1 differs by the class
     turned = {k: v[..., ::-1] for k, v in often.items()} if names[1] == "negative" else often
-    run = with_head(trained, turned).replace_sections(
-        objectives={"classify": knobs.Objective(1.0, names)}
-    )
+    named = {"classify": knobs.Objective(1.0, names)}
+    run = with_head(trained, turned).replace_sections(objectives=named)
     options = {"split": "train", "source": f"files:{root}", "changes": F1}
     assert ask(run, "sst2", **options) == pytest.approx(expected)
 

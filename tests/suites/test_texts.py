@@ -10,8 +10,7 @@ import pytest
 
 from bert_jax.data.engines import SPECIALS
 from bert_jax.errors import ConfigError
-from bert_jax.suites import texts
-from bert_jax.suites.cross_rate import RATES
+from bert_jax.suites import cross_rate, texts
 from tests import reactions
 from tests.suites.asking import ask, load_passages
 
@@ -57,7 +56,7 @@ def test_passage_masks_nest_and_follow_from_the_text():
     lengths = np.array(texts.count_characters("one two three four five six seven eight nine ten"))
     none = np.zeros(0, np.int64)
     chosen = [
-        [set(np.flatnonzero(passage.choose_masked(rate))) for rate in RATES]
+        [set(np.flatnonzero(passage.choose_masked(rate))) for rate in cross_rate.RATES]
         for text in ("a text", "a text", "another")
         for passage in [texts.Passage(text, 3, none, none, lengths)]
     ]
@@ -67,12 +66,12 @@ def test_passage_masks_nest_and_follow_from_the_text():
 
 
 def test_number_words_takes_blanks_to_their_word():
-    """`cross_rate` has the tokens of WordPiece, and tokens with the blank before a word."""
+    """`cross_rate` has the tokens of WordPiece, and tokens with the blank before a word.
+
+    Tokens of two words are refused.
+    """
     offsets = [(0, 2), (3, 3), (3, 7), (7, 8), (8, 9)]
     assert texts.number_words("ab cat. é", offsets).tolist() == [0, 1, 1, 2, 2]
-
-
-def test_number_words_refuses_tokens_of_two_words():
     with pytest.raises(ConfigError, match="token of several words, 'ab cat'"):
         texts.number_words("ab cat. é", [(0, 6), (6, 7), (7, 9)])
 

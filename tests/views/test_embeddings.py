@@ -14,8 +14,7 @@ from matplotlib import image
 from bert_jax.api import Model
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.views import embeddings, vectors
-from bert_jax.views.tables import draw_lengths, draw_positions
+from bert_jax.views import embeddings, tables, vectors
 from tests import tiny
 from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
@@ -111,10 +110,10 @@ def test_many_points_have_no_table_of_cosines(golden, monkeypatch):
 
 def test_tables_are_those_of_the_model(golden):
     parts = jax.tree.map(np.asarray, golden.params["encoder"]["embeddings"])
-    readings = json.loads(re.search("data-readings='([^']*)'", draw_lengths(golden))[1])
+    readings = json.loads(re.search("data-readings='([^']*)'", tables.draw_lengths(golden))[1])
     bins = [int(text.rpartition(": ")[2]) for *_, text in readings]
     assert bins == np.histogram(np.linalg.norm(parts["token"][:47], axis=1), 40)[0].tolist()
-    pixels = image.imread(io.BytesIO(base64.b64decode(draw_positions(golden)[0])))
+    pixels = image.imread(io.BytesIO(base64.b64decode(tables.draw_positions(golden)[0])))
     cosines = np.where(pixels[..., 2] > pixels[..., 0], -1, 1) * pixels[..., 3]
     one = parts["position"] / np.linalg.norm(parts["position"], axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, one @ one.T, atol=0.5 / 255 + 1e-6)
@@ -123,7 +122,7 @@ def test_tables_are_those_of_the_model(golden):
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
 def test_positions_that_are_not_learned_are_named(golden, position):
     model = tiny.replace(golden.config.model, position=position, first_position=2)
-    _, text = draw_positions(tiny.replace(golden, config=tiny.replace(golden.config, model=model)))
+    _, text = tables.draw_positions(golden.replace_sections(model=model))
     assert ("24 of 24 rows" in text) == (position == "sinusoidal")
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 
@@ -150,8 +149,7 @@ def test_command_takes_texts_from_a_file_or_flags(tmp_path, capsys):
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_last_layer_is_what_predict_embed_writes(golden, pooling, causal):
     model = dataclasses.replace(golden.config.model, causal=causal)
-    config = dataclasses.replace(golden.config, model=model)
-    read = dataclasses.replace(golden, config=config)
+    read = golden.replace_sections(model=model)
     theirs = Model(read).embed(FIVE, pooling=pooling)
     points = make_points(read, FIVE)
     mine = points.vectors[-1, points.poolings.index(pooling)]
