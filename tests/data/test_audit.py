@@ -1,8 +1,5 @@
 """An audit counts what is there, and warns of what would spoil training."""
 
-import dataclasses
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -28,23 +25,12 @@ def test_measure_entropy_is_that_of_the_shares():
     assert found == pytest.approx(-(shares * np.log(shares)).sum())
 
 
-@pytest.mark.fault(11)
-@pytest.mark.parametrize("pairs", ["nsp", "none"])
-def test_every_start_warns_of_problems(tmp_path, pairs, capsys, monkeypatch):
-    """Also of lone surrogates. Other warnings are in tests/net/transcripts/prepare.txt."""
-    texts = [f"It is {n}.\nSo it goes.\nSo it goes." for n in range(9)]
-    texts += [f"\ud800 {n}." for n in range(9)]
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    small.write(tmp_path / "in" / "a.jsonl", rows)
-    config = dataclasses.replace(small.configure(tmp_path, sentences="auto"), pairs=pairs)
-    for _ in range(2):
-        data.load_training_data(config)
-        warnings = capsys.readouterr().err
-        assert warnings.count("sentences that came before") == 1
-        assert warnings.count("9 lines with bytes that are no text") == 1
-        assert warnings.count("have one sentence") == (pairs == "nsp")
-    (facts,) = tmp_path.rglob("audit.json")  # which doctor reads, of no config
-    assert "NSP" not in facts.read_text()
-    monkeypatch.setattr(jax, "process_index", lambda: 1)  # one of several processes speaks
+def test_audit_speaks_in_the_first_process_alone(tmp_path, capsys, monkeypatch):
+    """What it says at every start is in tests/net/transcripts/train.txt."""
+    small.write_text(tmp_path / "in", [[f"So it goes {n}."] for n in range(30)])
+    config = small.configure(tmp_path)
+    data.load_training_data(config)
+    assert "have one sentence" in capsys.readouterr().err
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
     data.load_training_data(config)
     assert not capsys.readouterr().err

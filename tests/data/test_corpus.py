@@ -2,32 +2,25 @@
 
 import dataclasses
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_jax.config import knobs
 from bert_jax.data import corpus, engines
-from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
 from tests import saved
 from tests.data import small
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    small.write_text(tmp_path / "in", small.make_documents(30))
-    return small.run(tmp_path).folder
-
 
 OTHER = {"manifest": "manifest.json", "count": "unigrams.npy"}
 
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("damage", ["cut", "gone", "short", "objects", "pickle", *OTHER])
-def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
-    """A pickle is not opened."""
+def test_open_corpus_names_what_is_not_whole(tmp_path, damage):
+    """A pickle is not opened. Another vocabulary is in tests/net/transcripts/prepare.txt."""
+    small.write_text(tmp_path / "in", small.make_documents(30))
+    folder = small.run(tmp_path).folder
     file = folder / OTHER.get(damage, "train/tokens.npy")
     values, payload = np.load(folder / "train/tokens.npy"), saved.Payload(tmp_path / "marker")
     objects = np.array([payload] * len(values), object)
@@ -46,15 +39,6 @@ def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
     assert caught.value.code == 3
     assert "prepare again" in caught.value.hint
     assert not (tmp_path / "marker").exists()
-
-
-@pytest.mark.fault(7)
-def test_another_vocabulary_is_refused(folder):
-    vocab = corpus.open_corpus(folder).tokenizer.vocab
-    other = engines.build_wordpiece([*vocab[:-2], vocab[-1], vocab[-2]])
-    tokenizers.Tokenizer(other).save(folder)
-    with pytest.raises(DataError, match="not the one that the text was cut by"):
-        corpus.open_corpus(folder)
 
 
 NAMES = {  # by the vocabulary: one that is given, or trained

@@ -1,7 +1,4 @@
-"""Rows of files in every format, the files of splits, and the places that errors name.
-
-More of what is refused is in tests/net/transcripts/train_rows.txt.
-"""
+"""Rows of files in every format, the files of splits, and the places that errors name."""
 
 import csv
 import gzip
@@ -125,23 +122,16 @@ def test_read_conllu_leaves_out_multiword_tokens(tmp_path):
 
 
 TIMES = pyarrow.array([1], pyarrow.timestamp("ns"))
-REFUSED = [  # name, content, place and message
-    ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
-    ("a.json", '[{"text": "a"}, 3]', r": Expected `object`, got `int` - at `\$\[1\]`"),
-    ("a.json", '{"data": ', ":1: not JSON"),
-    ("a.json", '{"data": 1, "data": 2}', ": key 'data' stands twice"),
-    ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
-    ("a.parquet", make_parquet(b"one", b"caf\xe9"), ", rows 1 to 2: a text is no UTF-8"),
-    ("a.parquet", pack_parquet(TIMES), ", rows 1 to 1: Nanosecond resolution"),
-    ("a.tsv", "text\tlabel\ttext\none\t0\ttwo\n", ":1: column 'text' stands twice"),
-]
+REFUSED = [(make_parquet(b"one", b"caf\xe9"), "rows 1 to 2: a text is no UTF-8")]
+REFUSED += [(pack_parquet(TIMES), "rows 1 to 1: Nanosecond resolution")]
 
 
 @pytest.mark.fault(12)
-@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
-def test_read_rows_names_what_cannot_be_read(tmp_path, name, content, message):
-    path = write(tmp_path / name, content)
-    with pytest.raises(DataError, match=rf"^{path}{message}") as caught:
+@pytest.mark.parametrize(("content", "message"), REFUSED)
+def test_read_rows_names_what_cannot_be_read(tmp_path, content, message):
+    """Other formats and all hints are in tests/net/transcripts/train_rows.txt."""
+    path = write(tmp_path / "a.parquet", content)
+    with pytest.raises(DataError, match=f"^{path}, {message}") as caught:
         read(path)
     assert (caught.value.code, "\n" in str(caught.value)) == (3, False)
     assert caught.value.hint
@@ -171,9 +161,6 @@ def test_read_rows_finds_the_file_of_a_split(tmp_path):
         files = {"train": "MRPC/none.tsv|MRPC/a.tsv"}
         assert texts_of(f"files:{folder}", files=files) == ["here"]
     assert texts_of(f"files:{tmp_path}/MRPC", format="jsonl") == ["of lines"]
-    with pytest.raises(DataError, match="no split 'validation'") as caught:
-        read(tmp_path / "train.tsv", "validation")
-    assert caught.value.hint == f"add it: files:train={tmp_path}/train.tsv,validation=FILE"
 
 
 def write_tickets(path: Path, numbers: list[int], label: str = "") -> str:
