@@ -11,6 +11,7 @@ from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from tests import corpora
 
+BPE = Path(__file__).parents[1] / "golden" / "bpe"  # tokenizers of two kinds
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
 Documents = list[list[str]]
 

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from bert_jax.config import knobs
 from bert_jax.data import answers, features
 from bert_jax.data.features import encode_examples
-from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
-
-STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
+from tests.data.letters import STRIDES, TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 
 def run_squad(found, number, context, outputs, task, most) -> tuple[list[tuple], float]:

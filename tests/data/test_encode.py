@@ -1,7 +1,5 @@
 """Word by word gives the ids of whole sentences, for every kind of vocabulary."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +9,8 @@ from bert_jax.data import encode, engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.engines import build_wordpiece
 from tests import EXAMPLES, reactions
-from tests.data.small import WORDS
+from tests.data.small import BPE, WORDS
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 SENTENCES = st.lists(
     st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8)
 )
@@ -21,8 +18,8 @@ BUILDERS = {
     "uncased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces)),
     "cased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces, lowercase=False)),
     "reactions": reactions.build_tokenizer,
-    "roberta": lambda _: tokenizers.load_tokenizer(GOLDEN / "roberta"),
-    "modernbert": lambda _: tokenizers.load_tokenizer(GOLDEN / "modernbert"),
+    "roberta": lambda _: tokenizers.load_tokenizer(BPE / "roberta"),
+    "modernbert": lambda _: tokenizers.load_tokenizer(BPE / "modernbert"),
 }
 
 

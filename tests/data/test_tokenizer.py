@@ -4,8 +4,6 @@ import functools
 import gzip
 import json
 import unicodedata
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +14,11 @@ from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encode, encoding, engines, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
+from tests.data.small import BPE
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 KINDS = ("roberta", "modernbert")
 ROWS = [
-    json.loads(line)
-    for line in gzip.decompress((GOLDEN / "texts.jsonl.gz").read_bytes()).splitlines()
+    json.loads(line) for line in gzip.decompress((BPE / "texts.jsonl.gz").read_bytes()).splitlines()
 ]
 WORDS = ["the", "fill", "mask", "a", "##a", "un", "##want", "##ed", "é", "字"]
 VOCAB = [*SPECIALS, *"[]().,!'", *WORDS]
@@ -30,10 +26,10 @@ VOCAB = [*SPECIALS, *"[]().,!'", *WORDS]
 
 @functools.cache
 def golden(kind: str) -> Tokenizer:
-    return tokenizer.load_tokenizer(GOLDEN / kind)
+    return tokenizer.load_tokenizer(BPE / kind)
 
 
-def small(**options: Any) -> Tokenizer:
+def small(**options) -> Tokenizer:
     return Tokenizer(build_wordpiece(VOCAB, **options))
 
 
@@ -122,12 +118,6 @@ def test_load_takes_its_rules_from_files(tmp_path):
     assert pieces(tokenizer.load_tokenizer(tmp_path), "É 字a") == ["é", "字", "##a"]
 
 
-def test_word_length_of_a_preset_goes_with_any_kind():
-    assert tokenizer.load_tokenizer(GOLDEN / "roberta", max_word_length=100).kind == "bpe"
-    with pytest.raises(ConfigError, match=r"length = 8 does nothing to .*roberta: bpe"):
-        tokenizer.load_tokenizer(GOLDEN / "roberta", max_word_length=8)
-
-
 def test_load_reads_unigram_as_the_library_does(tmp_path):
     scores = [(name, 0.0) for name in engines.ROBERTA]
     scores += [("▁the", -1.0), ("▁a", -1.5), ("n", -2.0), ("▁", -3.0), ("the", -9.0)]
@@ -148,10 +138,6 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     assert tokenizer.load_tokenizer(tmp_path / "saved").hash == found.hash
     saved = tokenizers.Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
     assert saved.encode("the").tokens == ["<s>", "▁the", "</s>"]  # as the model reads a text
-    state = json.loads(engine.to_str()) | {"pre_tokenizer": {"type": "FixedLength", "length": 0}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
-    with pytest.raises(DataError, match="library refuses it: chunk size"):  # a panic of its Rust
-        tokenizer.load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from bert_jax import train
 from bert_jax.config import default, knobs, load_file
 from bert_jax.data import pipeline, prepare
-from bert_jax.errors import ConfigError, Stopped
+from bert_jax.errors import Stopped
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from bert_jax.training import data
@@ -27,14 +26,17 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
-def classify(folder: Path, **overrides: Any) -> knobs.Config:
+def classify(folder: Path, **overrides) -> knobs.Config:
     return tasks.config("classify", f"files:{folder}/complaints.tsv", folder, **overrides)
+
+
+LONGER = {"epochs": 12, "checkpoints__epochs": 4, "evals__validation__epochs": 4}
 
 
 @pytest.fixture(scope="module")
 def trained(folder) -> Path:
     with texts.one_device():
-        train.run(classify(folder, epochs=12), folder / "run", command=[])
+        train.run(classify(folder, **LONGER), folder / "run", command=[])
     return folder / "run"
 
 
@@ -52,10 +54,10 @@ def test_task_is_learnt_and_its_mistakes_recorded(trained):
 def test_labels_and_steps_follow_from_the_data(folder, trained):
     config = runs.open_run(str(trained)).config
     assert config.objectives["classify"].labels == ("billing", "hardware", "software")
-    rows = data.load_training_data(classify(folder, epochs=12)).source.examples_per_epoch
+    rows = data.load_training_data(classify(folder, **LONGER)).source.examples_per_epoch
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
-    assert config.evals["validation"].every == config.checkpoints.every == -(-rows // 8)
+    assert config.evals["validation"].every == config.checkpoints.every == -(-rows * 4 // 8)
 
 
 def test_task_ignores_the_copies_of_a_preset(folder, monkeypatch):
@@ -133,11 +135,6 @@ def configure_words(base: Path, *words: int, **overrides: object) -> knobs.Confi
     return dataclasses.replace(found, checkpoints=saves, corpus=corpus, evals={})
 
 
-def open_source(config: knobs.Config):
-    prepared = prepare.prepare_corpus(config, log=lambda line: None)
-    return prepared, pipeline.TextStream(prepared, "train", config)
-
-
 KINDS = [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}, {"masking__dupe_factor": 2}]
 
 
@@ -146,7 +143,8 @@ def test_steps_of_words_equal_a_count_of_batches(base, read, kind):
     """To a fiftieth of the text within an epoch, and at its end to the word."""
     wanted = [read // 3, read, 3 * read // 2, 2 * read]
     found = configure_words(base, *wanted, **kind)
-    prepared, stream = open_source(found)
+    prepared = prepare.prepare_corpus(found, log=lambda line: None)
+    stream = pipeline.TextStream(prepared, "train", found)
     begins = np.array([any(map(str.isalnum, piece)) for piece in prepared.tokenizer.vocab])
     begins &= ~prepared.tokenizer.continuation
     steps = data.steps_of_words(found, prepared, stream)
@@ -172,11 +170,3 @@ def test_gather_converts_epochs_and_words_to_steps(base, read):
     rows = found.source.rows_per_epoch * 2  # views
     assert found.config.steps == int(2.5 * rows / 8)
     assert found.config.checkpoints.at == (5, *(-(-n * rows // 8) for n in (1, 2)))
-
-
-def test_steps_of_words_refuses_a_text_without_words(base):
-    found = configure_words(base, 100)
-    prepared, stream = open_source(found)
-    none = dataclasses.replace(prepared, unigrams=np.zeros_like(prepared.unigrams))
-    with pytest.raises(ConfigError, match="has no words"):
-        data.steps_of_words(found, none, stream)
