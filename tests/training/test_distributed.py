@@ -68,13 +68,18 @@ def ends(processes: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
     return [process.returncode for process in processes], errors
 
 
-def two(command: list[str], faults: tuple[str, str] = ("", "")) -> tuple[list[int], list[str]]:
-    return ends(start_two(command, faults))
+def two(command: list[str], faults: tuple[str, str] = ("", ""), code: int = 0) -> list[str]:
+    """Run two processes, both of which must end with a code; return their standard errors."""
+    codes, errors = ends(start_two(command, faults))
+    assert codes == [code, code], errors
+    return errors
 
 
-def one(command: list[str], fault: str = "") -> tuple[int, str]:
-    code, _, err = texts.run(*command, devices=4, fault=fault)
-    return code, err
+def one(command: list[str], fault: str = "", code: int = 0) -> str:
+    """Run one process, which must end with a code; return its standard error."""
+    ended, _, error = texts.run(*command, devices=4, fault=fault)
+    assert ended == code, error
+    return error
 
 
 def assert_close(workdir: Path, reference: Path) -> None:
@@ -96,8 +101,7 @@ def assert_close(workdir: Path, reference: Path) -> None:
 @pytest.fixture(scope="module")
 def reference(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("reference")
-    code, err = one(words(base, workdir))
-    assert code == 0, err
+    one(words(base, workdir))
     return workdir
 
 
@@ -106,10 +110,8 @@ def reference(base, tmp_path_factory) -> Path:
 def test_two_processes_are_one_run(name, base, tmp_path):
     """The layouts are those of the next test."""
     command, alone = (words(base, tmp_path / place, **RUNS[name]) for place in ("two", "one"))
-    code, err = one(alone)  # which prepares the text, so that the others say nothing of it
-    assert code == 0, err
-    codes, errors = two(command)
-    assert codes == [0, 0], errors
+    one(alone)  # which prepares the text, so that the others say nothing of it
+    errors = two(command)
     assert f"report: {tmp_path / 'two' / 'report.html'}" in errors[0]
     assert not errors[1], "process 0 alone speaks"
     assert_close(tmp_path / "two", tmp_path / "one")
@@ -124,23 +126,19 @@ def test_two_processes_are_one_run(name, base, tmp_path):
 def test_number_of_processes_may_change(name, base, tmp_path):
     """Two processes, then one, then two, each stopped once: no example is lost or repeated."""
     command = words(base, tmp_path / "run", steps=24, **LAYOUTS[name])
-    codes, errors = two(command, ("", "step:5:term"))
-    assert codes == [75, 75], errors
+    errors = two(command, ("", "step:5:term"), code=75)
     stopped = list_steps(tmp_path / "run" / "checkpoints")[-1]
     assert 5 <= stopped <= 12
     assert all(f"stopped at step {stopped} of 24, saved" in err for err in errors), errors
 
     mesh = ["--config.parallel.fsdp=2"] if name == "fsdp" else []  # another one in between
-    code, err = one([*command, *mesh], f"step:{stopped + 4}:term")
-    assert code == 75, err
-    assert f"resuming {tmp_path / 'run'} at step {stopped}" in err
+    error = one([*command, *mesh], f"step:{stopped + 4}:term", code=75)
+    assert f"resuming {tmp_path / 'run'} at step {stopped}" in error
 
-    codes, errors = two(command)
-    assert codes == [0, 0], errors
+    errors = two(command)
     assert f"resuming {tmp_path / 'run'} at step {stopped + 4}" in errors[0]
 
-    code, err = one(words(base, tmp_path / "reference", steps=24, **LAYOUTS[name]))
-    assert code == 0, err
+    one(words(base, tmp_path / "reference", steps=24, **LAYOUTS[name]))
     assert_close(tmp_path / "run", tmp_path / "reference")
 
 
@@ -149,24 +147,20 @@ def test_number_of_processes_may_change(name, base, tmp_path):
 def test_signal_to_one_of_two_cuts_an_evaluation_off(base, reference, tmp_path):
     """Batches of a second each: both stop before the last one, and the next start evaluates."""
     command = words(base, tmp_path, evals__validation__batch_size=4)
-    codes, errors = two(command, ("evaluation:*:sleep=1", "evaluation:1:term"))
-    assert codes == [75, 75], errors
+    errors = two(command, ("evaluation:*:sleep=1", "evaluation:1:term"), code=75)
     assert all("stopped at step 4 of 8, saved" in err for err in errors), errors
     assert not any("eval/validation/mlm_loss" in line for line in outcomes.metrics(tmp_path))
-    codes, errors = two(words(base, tmp_path))
-    assert codes == [0, 0], errors
+    two(words(base, tmp_path))
     assert_close(tmp_path, reference)
 
 
 @pytest.mark.slow
 def test_refusal_of_process_0_ends_both(base, reference):
     """A changed config is every process's error, a workdir in use is passed on: nobody waits."""
-    codes, errors = two(words(base, reference, masking__rate=0.5))
-    assert codes == [2, 2], errors
+    errors = two(words(base, reference, masking__rate=0.5), code=2)
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
     with stop.hold_run_lock(reference):
-        codes, errors = two(words(base, reference))
-    assert codes == [2, 2], errors
+        errors = two(words(base, reference), code=2)
     assert f"error: another run uses {reference}: host " in errors[0]
     assert f"error: process 0 may not use {reference}" in errors[1]
 
@@ -220,8 +214,7 @@ def test_lost_process_ends_its_peer_and_resumes(dead, fault, base, reference, tm
     assert ("RuntimeError: a fault of the tests" in error) == raised
     saved_steps = list_steps(tmp_path / "checkpoints")
     assert saved_steps == [4] or fault.startswith("step")  # which may cut off the save of step 4
-    codes, errors = two(command)
-    assert codes == [0, 0], errors
+    errors = two(command)
     assert (f"resuming {tmp_path} at step 4" in errors[0]) == (saved_steps == [4])
     assert_close(tmp_path, reference)
 
@@ -285,8 +278,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
     assert len(stopped) == 2
     assert stopped[0] == stopped[1]
     assert f"resuming {workdir} at step {stopped[0]}" in written
-    code, err = one(words(base, tmp_path / "reference", steps=LONG))
-    assert code == 0, err
+    one(words(base, tmp_path / "reference", steps=LONG))
     assert_close(workdir, tmp_path / "reference")
 
 
@@ -305,18 +297,15 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
         flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
         code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
     assert code == 0, err
-    code, _, err = texts.run(
-        *command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1", devices=4
-    )
-    assert code == 0, err
-    two, one = (StudyFolder(tmp_path / name) for name in ("two", "one"))
-    assert [cell.id for cell in two.read_cells()] == [cell.id for cell in one.read_cells()]
-    for cell in two.read_cells():
+    one([*command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1"])
+    both, alone = (StudyFolder(tmp_path / name) for name in ("two", "one"))
+    assert [cell.id for cell in both.read_cells()] == [cell.id for cell in alone.read_cells()]
+    for cell in both.read_cells():
         assert cell.config.parallel.distributed
-        assert_close(two.cell(cell.id), one.cell(cell.id))
-        ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
+        assert_close(both.cell(cell.id), alone.cell(cell.id))
+        ours, theirs = (place.read_result(cell, "validation") for place in (both, alone))
         assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
-        environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
+        environment = json.loads((both.cell(cell.id) / "environment.json").read_text())
         assert environment["machine"]["processes"] == 2
 
 
@@ -329,8 +318,6 @@ def test_finetuning_in_two_processes_is_that_of_one(tmp_path):
     flags |= {"model.dropout": 0, "model.attention_dropout": 0, "logging.trackers": ""}
     command = ["train", f"--config={ROOT}/configs/finetune.py:classify,init_from={start}"]
     command += [f"--config.{key}={value}" for key, value in flags.items()]
-    code, error = one([*command, f"--workdir={tmp_path / 'one'}"])
-    assert code == 0, error
-    codes, errors = two([*command, f"--workdir={tmp_path / 'two'}"])
-    assert codes == [0, 0], errors
+    one([*command, f"--workdir={tmp_path / 'one'}"])
+    two([*command, f"--workdir={tmp_path / 'two'}"])
     assert_close(tmp_path / "two", tmp_path / "one")
