@@ -284,38 +284,32 @@ def shapes(p: Parts) -> dict[str, np.ndarray]:
         "examples": np.bincount(e.epochs, minlength=p.case.epochs)[: p.case.passes].astype(float),
         "label 1": p.mean(drawn),
         "length": p.mean(p.length),
-        "length of A": p.mean(p.a),
-        "length of B": p.mean(p.b, pair),
-        "square of A": p.mean(p.a**2),
-        "square of B": p.mean(p.b**2),
         "product of A and B": p.mean(p.a * p.b),
-        "A of random": p.mean(p.a, drawn),
-        "B of random": p.mean(p.b, drawn),
-        "A of true": p.mean(p.a, true),
-        "B of true": p.mean(p.b, true),
         "full": p.mean(full),
         "short again after short": p.mean(
             ~then(full), ~full & following & then(following) & true & then(true)
         ),
         "label 1 after label 1": p.mean(drawn & then(drawn), following),
-        "A lost its front": p.mean(p.a_first != begin[p.a_first]),
-        "A lost its end": p.mean(p.a_last + 1 != end[p.a_last]),
-        "B lost its front": p.mean(p.b_first != begin[p.b_first], pair),
-        "B lost its end": p.mean(p.b_last + 1 != end[p.b_last], pair),
-        "front that A lost": p.mean(p.a_first - begin[p.a_first]),
-        "end that A lost": p.mean(end[p.a_last] - p.a_last),
-        "front that B lost": p.mean(p.b_first - begin[p.b_first], pair),
-        "end that B lost": p.mean(end[p.b_last] - p.b_last, pair),
         "text lost between A and B": p.mean(p.b_first - p.a_last - 1, true),
         "place of random B in its document": p.mean(relative[p.b_first], drawn),
         "document of random B": p.mean(text.document[p.b_first], drawn),
         "place of A in its document": p.mean(relative[p.a_first]),
         "text used": used[: p.case.passes].mean(1),
     }
+    sides = (("A", p.a, p.a_first, p.a_last, True), ("B", p.b, p.b_first, p.b_last, pair))
+    for side, size, first, last, there in sides:
+        found[f"length of {side}"] = p.mean(size, there)
+        found[f"square of {side}"] = p.mean(size**2)
+        found[f"{side} of random"] = p.mean(size, drawn)
+        found[f"{side} of true"] = p.mean(size, true)
+        found[f"{side} lost its front"] = p.mean(first != begin[first], there)
+        found[f"{side} lost its end"] = p.mean(last + 1 != end[last], there)
+        found[f"front that {side} lost"] = p.mean(first - begin[first], there)
+        found[f"end that {side} lost"] = p.mean(end[last] - last, there)
+        for tenth in range(1, 10):
+            found[f"{side} up to {tenth}/10"] = p.mean(size <= tenth / 10 * limit, there)
     for tenth in range(1, 10):
         found[f"length up to {tenth}/10"] = p.mean(p.length <= tenth / 10 * p.case.length)
-        found[f"A up to {tenth}/10"] = p.mean(p.a <= tenth / 10 * limit)
-        found[f"B up to {tenth}/10"] = p.mean(p.b <= tenth / 10 * limit, pair)
     return found
 
 

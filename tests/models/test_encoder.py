@@ -1,7 +1,6 @@
 """The encoder against plain float64 statements, and what it must not depend on."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,32 +13,32 @@ from bert_jax.objectives import network
 from tests import reference, tiny
 
 
-def prepare(rows: int = 6, **overrides: object) -> tuple[Any, Any, Any]:
+def prepare(rows: int = 6, **overrides: object):
     """Config, masked batch, and parameters whose biases and scales are not 0 and 1."""
     config = tiny.config(**overrides)
     b, _ = tiny.mask(tiny.batch(rows, 24), config.masking, slots=8)
     noise = np.random.default_rng(0)
 
-    def draw(path: Any, x: Any) -> np.ndarray:
+    def draw(path, x) -> np.ndarray:
         return noise.normal(path[-1].key == "scale", 0.15, x.shape).astype(np.float32)
 
     shapes = jax.eval_shape(lambda: network.init_params(config, tiny.VOCAB, np.uint32(0)))
     return config, b, jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def compute(config: Any, params: Any, b: Any, train: bool = False, **rngs: Any) -> Any:
+def compute(config, params, b, train: bool = False, **rngs):
     """Outputs of all heads."""
     net = network.build_network(config, tiny.VOCAB, train=train)
     return jax.jit(net.apply)({"params": params}, b, rngs=rngs)
 
 
-def encode(config: Any, params: Any, b: Any) -> Any:
+def encode(config, params, b):
     """Output of the encoder."""
     encoder = Encoder(config.model, tiny.VOCAB, pool=False)
     return jax.jit(encoder.apply)({"params": params["encoder"]}, b)
 
 
-def look_inside(model: Any, params: Any, b: Any) -> Any:
+def look_inside(model, params, b):
     """What the encoder goes through."""
     return jax.jit(functools.partial(compute_layers, model, tiny.VOCAB))(params["encoder"], b)
 
@@ -57,7 +56,7 @@ def test_model_equals_its_float64_statement(name):
     net = network.build_network(config, tiny.VOCAB)
 
     @jax.jit  # once for both
-    def read(params: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+    def read(params) -> tuple[dict[str, jax.Array], jax.Array]:
         inside = compute_layers(config.model, tiny.VOCAB, params["encoder"], b)
         return net.apply({"params": params}, b), inside.hidden
 
@@ -108,13 +107,13 @@ def test_dropout_reaches_vectors_and_attention(knob):
 
 
 @functools.cache
-def differentiate_loss(**overrides: object) -> list[Any]:
+def differentiate_loss(**overrides: object) -> list:
     """Return gradients at the parameters of the model without the overrides."""
     _, b, params = prepare(model__position="relative")
     config = tiny.config(**overrides, model__position="relative")
     net = network.build_network(config, tiny.VOCAB, train=True)
 
-    def loss(params: Any) -> Any:
+    def loss(params):
         outputs = net.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
         return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
 
@@ -165,7 +164,7 @@ def test_remat_keeps_less_for_the_backward_pass(scan):
         b, _ = tiny.mask(tiny.batch(4, 24), config.masking, slots=8)
         net = network.build_network(config, tiny.VOCAB)
 
-        def loss(params: Any) -> jax.Array:
+        def loss(params) -> jax.Array:
             outputs = network.compute_outputs(net, params, b)
             return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
 

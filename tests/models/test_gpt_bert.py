@@ -1,7 +1,6 @@
 """GPT-BERT: the outputs and gradients of its authors' code from the same weights."""
 
 import functools
-from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 import bert_jax
 from bert_jax import cli, objectives
 from bert_jax.config import knobs
-from bert_jax.config.knobs import Config
 from bert_jax.models import gpt_bert as parts
 from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.system.trees import flatten_tree
@@ -23,7 +21,7 @@ def golden() -> dict[str, np.ndarray]:
     return dict(np.load(gpt_bert.GOLDEN))
 
 
-def weights() -> Any:
+def weights():
     """Those of the recipe, under our names; rows of padding are 0."""
     named = {k.removeprefix("gradient/"): v.shape for k, v in golden().items() if "/" in k}
     params = gpt_bert.to_ours({name: gpt_bert.tensor(name, shape) for name, shape in named.items()})
@@ -34,13 +32,13 @@ def weights() -> Any:
     return params
 
 
-def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
+def computed(config: knobs.Config):
     """Gradients of the hybrid loss, and hidden states, logits and loss, by the authors' names."""
     b, vocab = gpt_bert.batch(), gpt_bert.VOCAB
     encoder = Encoder(config.model, vocab, pool=False)
     head = SHIFTED.make_head(config.model, vocab, 0, False, "mlm")
 
-    def compute(params: Any) -> tuple[jax.Array, Any]:
+    def compute(params):
         encoded = encoder.apply({"params": params["encoder"]}, b)
         logits = head.apply({"params": params["mlm"]}, encoded, b)
         sums, counts = SHIFTED.loss(logits, b), SHIFTED.count(b)

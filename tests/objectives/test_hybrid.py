@@ -42,17 +42,13 @@ def make_inputs(share: float):
     return tiny.make_step_inputs(knobs.Masking(), LENGTH, 0)._replace(share=np.float32(share))
 
 
-def draw_logits(b) -> np.ndarray:
-    """Draw logits of every token [B, L, V]."""
-    shape = (*b["tokens"].shape, tiny.VOCAB)
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-
 # --- only one kind is the objective of that kind --------------------------------------------------
 
 
-def test_hybrid_with_nothing_causal_is_mlm():
+def test_hybrid_of_one_kind_is_that_objective():
+    """Masked examples alone are `mlm`, and causal ones alone `causal_lm`."""
     b = tiny.batch(16, LENGTH, seed=3, examples=3)
+    logits = np.random.default_rng(0).normal(size=(16, LENGTH, tiny.VOCAB)).astype(np.float32)
     ours, ledger = mask(b, make_inputs(0.0))
     theirs, their_ledger = mask(b, make_inputs(0.0), apply=corrupt.corrupt_batch)
     for key in theirs:
@@ -60,7 +56,6 @@ def test_hybrid_with_nothing_causal_is_mlm():
     for key in their_ledger:
         np.testing.assert_array_equal(ledger[key], their_ledger[key], err_msg=key)
     assert not np.asarray(ours["causal"]).any()
-    logits = draw_logits(b)
     slots = np.take_along_axis(logits, np.asarray(ours["predict_positions"])[..., None], 1)
     found = configure().loss(logits, ours)
     wanted = objectives.TABLE["mlm"].loss(slots, theirs)
@@ -69,14 +64,10 @@ def test_hybrid_with_nothing_causal_is_mlm():
         assert float(found[name][1]) == float(count)
     assert float(found["causal_lm_loss"][1]) == 0
 
-
-def test_hybrid_with_all_causal_is_causal_lm():
-    b = tiny.batch(16, LENGTH, seed=3, examples=3)
     ours, ledger = mask(b, make_inputs(1.0))
     np.testing.assert_array_equal(ours["inputs"], b["tokens"])
     assert float(ledger["masked_fraction"][0]) == 0
     assert [float(x) for x in ledger["causal_fraction"]] == [16 * 3, 16 * 3]
-    logits = draw_logits(b)
     for end in (False, True):
         found = configure(end=end).loss(logits, ours)
         options = knobs.Objective(end=end)

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ KNOBS |= {"checkpoints__every": 10, "checkpoints__at": FORK, "evals__validation_
 KNOBS |= {"logging__every": 5}  # a line averages over the fork
 
 
-def make_config(base: Path, trunk: Path | None = None, **changes: Any) -> knobs.Config:
+def make_config(base: Path, trunk: Path | None = None, **changes) -> knobs.Config:
     fork = {} if trunk is None else {"branch_from": f"{trunk}@{FORK}"}
     return texts.configure(base, **(KNOBS | {"steps": LONG} | fork | changes))
 
@@ -40,8 +39,7 @@ def trunk(base, tmp_path_factory) -> Path:
 def compare_arrays(workdir: Path, whole: Path, step: int) -> tuple[dict, dict]:
     """Compare all arrays of a step to the bit; return what else was saved."""
     (ours, meta), (theirs, wanted) = (outcomes.state(w, step) for w in (workdir, whole))
-    assert ours.keys() == theirs.keys()
-    assert [n for n in ours if ours[n].tobytes() != theirs[n].tobytes()] == []
+    outcomes.assert_same_arrays(ours, theirs)
     return meta, wanted
 
 
@@ -101,7 +99,7 @@ def test_digest_is_what_the_first_updates_depend_on(base):
     What a branch refuses is held by tests/net/transcripts/train_changes.txt.
     """
 
-    def make_digest(corpus: str = "x", **changes: Any) -> str:
+    def make_digest(corpus: str = "x", **changes) -> str:
         data = dict.fromkeys(branch.FINGERPRINTS, "x") | {"corpus": corpus}
         return branch.hash_updates(make_config(base, **changes), FORK, data)
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 from scipy.stats import binom
@@ -17,20 +16,20 @@ from tests.masking import by_hand
 make_batch = functools.cache(tiny.batch)
 
 
-def count_batches(settings: Masking, longest_unit: int = 1) -> Iterator[dict[str, Any]]:
+def count_batches(settings: Masking, longest_unit: int = 1) -> Iterator[dict]:
     """Yield the counts of four batches of 256 rows."""
     for seed in range(4):
         batch = make_batch(256, 64, seed=seed, longest_unit=longest_unit)
         yield tiny.mask(batch, settings, seed)[1]
 
 
-def add_all(ledger: Ledger, rows: Iterable[dict[str, Any]], rate: float = 0.15) -> Ledger:
+def add_all(ledger: Ledger, rows: Iterable[dict], rate: float = 0.15) -> Ledger:
     for step, row in enumerate(rows):
         ledger.add(row, rate, 256, step)
     return ledger
 
 
-def make_skipping(**settings: Any) -> Masking:
+def make_skipping(**settings) -> Masking:
     return Masking(unit="word", overflow="skip", max_unit=512, **settings)
 
 
@@ -91,7 +90,7 @@ def test_ledger_allows_static_masks_to_repeat():
     """The same 64 examples 3,000 times: two sigma of theirs would be a hundred of fresh draws."""
     settings = Masking(dupe_factor=1)
 
-    def find_deviation(row: dict[str, Any]) -> float:
+    def find_deviation(row: dict) -> float:
         total, n = row["kept_fraction"]
         return abs(total - 0.1 * n) / (0.09 * n) ** 0.5
 
@@ -113,13 +112,13 @@ def test_ledger_counts_specials_that_count(rate):
         ledger.add(tiny.mask(b, settings, seed)[1], rate, 64, seed)
 
 
-def select_specials(row: dict[str, Any]) -> dict[str, Any]:
+def select_specials(row: dict) -> dict:
     """Select [CLS] and [SEP] like any other: 15 % of two more tokens an example."""
     total, count = row["masked_fraction"]
     return {"masked_fraction": (total + 0.15 * 512, count)}
 
 
-def skew_split(row: dict[str, Any]) -> dict[str, Any]:
+def skew_split(row: dict) -> dict:
     n = row["random_fraction"][1]
     return {"random_fraction": (0.02 * n, n), "kept_fraction": (0.18 * n, n)}
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +26,7 @@ UNDECAYED = {  # written out by hand: LayerNorm|layer_norm|bias of the original
 }
 
 
-def make_tree(seed: int, scale: float = 1.0) -> Any:
+def make_tree(seed: int, scale: float = 1.0):
     random = np.random.default_rng(seed)
     leaves, structure = jax.tree.flatten(SHAPES, is_leaf=lambda x: isinstance(x, tuple))
     drawn = [np.float32(scale * random.standard_normal(shape)) for shape in leaves]
@@ -79,7 +78,7 @@ def lamb(name, theta, gradients, rates, b1, b2, epsilon, decay):
 STATEMENTS = {"adam2018": google_2018, "adamw": adamw, "lamb": lamb}
 
 
-def run_ours(settings: knobs.Optim, params, gradients, rates, decay) -> Any:
+def run_ours(settings: knobs.Optim, params, gradients, rates, decay):
     optimizer = optim.build_optimizer(settings, params, decay)
     state = optimizer.init(params)
     for grads, rate in zip(gradients, rates, strict=True):
@@ -93,7 +92,7 @@ def run_ours(settings: knobs.Optim, params, gradients, rates, decay) -> Any:
     "changes", [{}, {"b1": 0.5}, {"b2": 0.9}, {"epsilon": 0.1}, {"weight_decay": 0.3}]
 )
 def test_optimizer_equals_its_written_out_algorithm(name, changes):
-    usual: dict[str, Any] = {"name": name, "epsilon": 1e-6, "weight_decay": 0.01}
+    usual = {"name": name, "epsilon": 1e-6, "weight_decay": 0.01}
     settings = knobs.Optim(**usual | changes)
     params = make_tree(0, 0.1)
     params["encoder"]["embeddings"]["norm"]["bias"] *= 0  # LAMB's ratio of a zero tensor is 1
@@ -153,7 +152,7 @@ def test_schedule_has_its_rates_by_hand(changes, shares):
 # --- layers that learn less, or not at all --------------------------------------------------------
 
 
-def find_direction(**settings: Any) -> dict[str, np.ndarray]:
+def find_direction(**settings) -> dict[str, np.ndarray]:
     """Return the direction of one update, by name."""
     params, grads = make_tree(0), make_tree(1)
     optimizer = optim.build_optimizer(knobs.Optim(**settings), params, 0.01)

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -44,7 +43,7 @@ def fused(base, tmp_path_factory) -> Path:
     made: list[program.Program] = []
     real = program.Program.__init__
 
-    def note(self: Any, *args: Any, **settings: Any) -> None:
+    def note(self, *args, **settings) -> None:
         made.append(self)
         real(self, *args, **settings)
 
@@ -60,7 +59,7 @@ def fused(base, tmp_path_factory) -> Path:
 def die_in_second(function: Callable) -> Callable:
     """Return a method of Checkpoints that raises an error for step 8 of the second run."""
 
-    def call(self: Any, step: int, *arguments: Any) -> None:
+    def call(self, step: int, *arguments) -> None:
         if step == 8 and self.folder.parent.name == "1":
             raise KeyboardInterrupt
         function(self, step, *arguments)
@@ -104,7 +103,7 @@ def test_each_run_makes_what_it_owes(base, fused, tmp_path, monkeypatch, one_dev
 
 @pytest.mark.fault(6)
 def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypatch, one_device):
-    def poison(config: knobs.Config, step: int) -> Any:
+    def poison(config: knobs.Config, step: int):
         found = compute_inputs(config, step)
         if config.seed != 3 or step < 2:
             return found
@@ -130,7 +129,7 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
     folders = [tmp_path / name / "checkpoints" for name in "ab"]
     save_steps(folders[0], 4, 8, 12)
-    both: Any = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
+    both = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
     assert last_common_step(both) == 0
     save_steps(folders[1], 4, 8)
     assert last_common_step(both) == 8
@@ -156,7 +155,7 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
     config = configure(base, **changes, evals__validation__batch_size=48)
     programs: list[str] = []
 
-    def compile_step(evaluator: corpus.Evaluator, params: Any, *_: Any) -> dict[str, float]:
+    def compile_step(evaluator: corpus.Evaluator, params, *_) -> dict[str, float]:
         """Compile the evaluation's program where the loop would run it."""
         batch = evaluator.source.evaluation_batch(0, evaluator.rows)
         placed = inference.place_batch(batch, evaluator.mesh)

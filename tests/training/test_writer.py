@@ -4,7 +4,6 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from bert_jax.training import writer
 from tests import outcomes
 
 
-def open_writer(folder: Path, start: int = 0, steps: int = 100, **settings: Any) -> writer.Writer:
+def open_writer(folder: Path, start: int = 0, steps: int = 100, **settings) -> writer.Writer:
     config = resolve({"steps": steps, "logging": {"trackers": ()}})
     return writer.Writer(folder, config, start, **settings)
 
