@@ -1,4 +1,4 @@
-"""Every attention backend against a plain statement of it in numpy, in values and in gradients."""
+"""Every attention backend against a plain statement in float64, in values and in gradients."""
 
 import dataclasses
 import functools
@@ -67,38 +67,27 @@ def operands(rows=2):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-def seen(segments, causal, window):
-    """Which token of a row looks at which."""
-    ahead = np.arange(len(segments)) - np.arange(len(segments))[:, None]
-    found = (segments[:, None] == segments) & (segments > 0)
-    if causal:
-        found &= ahead <= 0
-    return found & (np.abs(ahead) <= window) if window else found
-
-
 def plain(query, key, value, cotangent, batch, cfg):
     """The weighted sum and the gradients of q, k and v, in float64; zero at padding."""
-    found = np.zeros((4, *query.shape))
-    for row in range(len(query)):
-        where = seen(batch["segment_ids"][row], cfg.causal, cfg.window)
-        real = np.flatnonzero(where.any(1))
-        if not len(real):
-            continue
-        mask, at = where[np.ix_(real, real)], batch["positions"][row, real].astype(np.float64)
-        for head in range(HEADS):
-            q, k, v, d = (
-                x[row, real, head].astype(np.float64) for x in (query, key, value, cotangent)
-            )
-            scores = q @ k.T / np.sqrt(WIDTH)
-            if cfg.position == "alibi":
-                scores -= make_slopes(HEADS)[head] * np.abs(at[:, None] - at[None, :])
-            weights = np.where(mask, np.exp(scores - scores.max(1, keepdims=True)), 0)
-            weights /= weights.sum(1, keepdims=True)
-            inner = d @ v.T
-            slope = weights * (inner - (weights * inner).sum(1, keepdims=True)) / np.sqrt(WIDTH)
-            for part, value_ in enumerate((weights @ v, slope @ k, slope.T @ q, weights.T @ d)):
-                found[part, row, real, head] = value_
-    return found
+    segments, at = batch["segment_ids"], batch["positions"].astype(np.float64)
+    ahead = np.arange(LENGTH) - np.arange(LENGTH)[:, None]
+    seen = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]  # [B, L, L]
+    if cfg.causal:
+        seen &= ahead <= 0
+    if cfg.window:
+        seen &= np.abs(ahead) <= cfg.window
+    slopes = np.float64(make_slopes(HEADS)) if cfg.position == "alibi" else np.zeros(HEADS)
+    bias = -slopes[:, None, None] * np.abs(at[:, :, None] - at[:, None])[:, None]  # [B, H, L, L]
+
+    def add_up(q, k, v):
+        scores = jnp.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(WIDTH) + bias
+        weights = jnp.where(seen[:, None], jnp.exp(scores), 0)
+        weights /= jnp.maximum(weights.sum(-1, keepdims=True), 1e-99)
+        return jnp.einsum("bhij,bjhd->bihd", weights, v)
+
+    with jax.enable_x64(True):
+        found, pull = jax.vjp(add_up, *(np.float64(x) for x in (query, key, value)))
+        return found, *pull(jnp.float64(cotangent))
 
 
 def attend(name, cfg, batch, *operands):
