@@ -6,13 +6,13 @@ import functools
 import gc
 import lzma
 import os
-import tempfile
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests import EXAMPLES, FEWER_PARTS, GARBAGE
+from tests.compiled import keep_programs, open_folder
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["MPLBACKEND"] = "Agg"
@@ -25,14 +25,14 @@ if "BERT_JAX_GPU" not in os.environ:
     # flags of a user are those of `make test-all`, of tests/net and of tools/compare_checkouts.py.
     if not EXAMPLES:
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-# What one process of a test has compiled the next takes again, in this session alone: a stale entry
-# can never make a test pass. With a limit of size jax locks the folder.
-# Only `tools/mutants.py`, whose faults are in Python alone, names a folder that stays.
+# What one process of a test has compiled the next takes again. With a limit of size jax locks the
+# folder, which belongs to all processes that tests start.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    SHARED = tempfile.TemporaryDirectory(prefix="bert_jax_processes")
+    SHARED = open_folder("processes")
     os.environ |= {
         "JAX_ENABLE_COMPILATION_CACHE": "true",
-        "JAX_COMPILATION_CACHE_DIR": os.environ.get("MUTANTS_COMPILED", SHARED.name),
+        "JAX_COMPILATION_CACHE_DIR": SHARED.name,
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",  # else the folder is part of each key
         "JAX_COMPILATION_CACHE_MAX_SIZE": str(2**33),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -60,9 +60,8 @@ if "BERT_JAX_GPU" not in os.environ:
 jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.set_threshold(*GARBAGE)
 # This process has a folder of its own, which no kill of another leaves damaged.
-COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
-compiled = os.environ.get("MUTANTS_COMPILED", COMPILED.name)
-jax.config.update("jax_compilation_cache_dir", compiled)
+COMPILED = open_folder("tests")
+jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_compilation_cache_max_size", -1)
 
 # `make test` draws the same 50 examples every time; `make test-all` explores, from a seed that make
@@ -133,6 +132,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
             report.outcome = "failed"
             report.longrepr = f"skipped without a known reason: {reason}"
     return report
+
+
+def pytest_sessionfinish() -> None:
+    """Keeps what was compiled for the next session."""
+    keep_programs(Path(COMPILED.name), "tests")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        keep_programs(Path(SHARED.name), "processes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

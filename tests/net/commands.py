@@ -45,8 +45,11 @@ def make_environment(
     """Return the variables of a process: compiler flags of the tests or of a user, devices."""
     kept = dict(os.environ)
     if users_flags:
-        kept = {name: value for name, value in kept.items() if not name.startswith(OF_TESTS)}
-        kept |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")} | CACHING
+        tests = (name for name in os.environ if name.startswith(OF_TESTS) and "CACHE" not in name)
+        for name in tests:
+            del kept[name]
+        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
+        kept |= CACHING
     flags = kept.get("XLA_FLAGS", "")
     if devices > 1:
         flags = f"{flags} {DEVICES}={devices}".strip()

@@ -102,8 +102,8 @@ class Copy:
         scratch.mkdir()
         log.write_text("")
         own = {"PYTHONPATH": self.root, "TMPDIR": scratch, "HOME": self.space / "home"}
-        # Modules and programs that a mutant does not change are compiled once for all mutants.
-        own |= {"PYTHONDONTWRITEBYTECODE": "", "MUTANTS_COMPILED": self.space / "compiled"}
+        # Modules that a mutant does not change are compiled once for all mutants.
+        own["PYTHONDONTWRITEBYTECODE"] = ""
         with (self.space / "output").open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, *PYTEST, *words],
