@@ -34,14 +34,12 @@ class Browser:
         self.folder, self.errors, self.number, self.session, self.rest = folder, [], 0, "", b""
         commands, self.commands = os.pipe()
         self.answers, answers = os.pipe()
-        words = [program, "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}"]
         # Chromium reads commands from descriptor 3 and writes answers to 4.
         launcher = f'exec "$@" 3<&{commands} 4>&{answers}'
-        self.process = subprocess.Popen(
-            ["bash", "-c", launcher, "bash", *words, *FLAGS],
-            pass_fds=(commands, answers),
-            stderr=subprocess.DEVNULL,
-        )
+        words = ["bash", "-c", launcher, "bash", program, *FLAGS]
+        words += ["--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}"]
+        ends = {"pass_fds": (commands, answers), "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(words, **ends)
         os.close(commands)
         os.close(answers)
         tabs = self.call("Target.getTargets")["targetInfos"]

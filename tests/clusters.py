@@ -65,7 +65,7 @@ class Call:
 
 
 class FailedJobError(RuntimeError):
-    pass
+    """As submitit raises it if the function of a job failed."""
 
 
 class Job(Call):
@@ -97,15 +97,15 @@ class AutoExecutor:
 
 
 class RayError(Exception):
-    pass
+    """As ray raises it if the process of a call died."""
 
 
 class TaskCancelledError(RayError):
-    pass
+    """As ray raises it of a call that was cancelled."""
 
 
 class RayTaskError(RayError):
-    pass
+    """As ray raises it if the function of a call failed."""
 
 
 class Ray:

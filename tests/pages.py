@@ -53,7 +53,7 @@ class Reader(html.parser.HTMLParser):
         self.lines += [text for *_, text in json.loads(known.get("data-readings", "[]"))]
 
     def handle_startendtag(self, tag, attrs):
-        pass
+        """Elements that hold nothing are not opened."""
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag

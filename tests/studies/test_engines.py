@@ -1,7 +1,6 @@
 """Engines: each worker ends once with its code, in its share of the machine; stops reach it."""
 
 import importlib.util
-import os
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from bert_jax.studies import engines
 from bert_jax.studies.engines import base, local, slurm
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import machine
-from tests import clusters
+from tests import clusters, texts
 
 # The name of a group says how long its worker runs, and with which code it ends.
 WORKER = """
@@ -44,14 +43,11 @@ OPTIONS = {"slurm": {"cluster": "local"}}
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> StudyFolder:
     """A study whose workers are small programs, in jobs of clusters too."""
-    program = tmp_path / "worker.py"
-    program.write_text(WORKER)
-    monkeypatch.setattr(base, "WORKER", (sys.executable, "-u", str(program)))
-    # Jobs of stand-ins import the engines anew.
+    # Without sitecustomize, which jobs of stand-ins need: they import the engines anew.
+    monkeypatch.setattr(base, "WORKER", (sys.executable, "-S", "-u", "-c", WORKER))
     anew = f"from bert_jax.studies.engines import base\nbase.WORKER = {base.WORKER!r}\n"
     (tmp_path / "sitecustomize.py").write_text(anew)
-    path = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}:{path}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{texts.ROOT}", prepend=":")
     monkeypatch.setenv("FAKE_CLUSTER", str(tmp_path))
     return StudyFolder(tmp_path / "w")
 
