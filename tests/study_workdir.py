@@ -24,11 +24,8 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Budget, Comparison, Finetune, Study, Suite
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
-SIZES = {
-    "2 x 64": {"model.hidden": 64, "model.heads": 1},
-    "2 x 128": {"model.hidden": 128, "model.heads": 2},
-}
-ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
+ONE_SIZE = {"2 x 64": {"model.hidden": 64, "model.heads": 1}}
+SIZES = ONE_SIZE | {"2 x 128": {"model.hidden": 128, "model.heads": 2}}
 SEED_DEVIATION, OWN_DEVIATION = 0.05, 0.008
 UNIGRAM = 6.43
 FIELDS = {"morphology": 0.04, "semantics": -0.03, "syntax": 0.0, "syntax_semantics": -0.02}

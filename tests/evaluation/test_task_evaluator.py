@@ -9,9 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import errors, sharding
 from bert_jax.data.examples import Answer, Example
-from bert_jax.errors import DataError
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from tests.predictors.drawing import open_golden
@@ -58,7 +57,7 @@ def test_task_evaluator_is_exact_in_any_batch(run):
 
 
 def test_task_evaluator_needs_examples_not_labels(run):
-    with pytest.raises(DataError, match="no examples to score"):
+    with pytest.raises(errors.DataError, match="no examples to score"):
         evaluate(run, [], 4, 1)
     blank = [dataclasses.replace(one, label=None) for one in make_examples(3)]
     metrics, predictions = evaluate(run, blank, 4, 1)

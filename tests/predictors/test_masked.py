@@ -17,14 +17,8 @@ from tests.suites.masked import read_logits
 
 MASK = tiny.SPECIAL.mask
 MOST = 6
-TEXTS = [
-    "the [MASK] sees [MASK] .",
-    "",
-    "[MASK] [MASK] [MASK]",
-    "the cat",
-    "a (b [MASK] [MASK] c [MASK] [MASK] [MASK])",
-    "the [MASK] sees [MASK] .",
-]
+TEXTS = ["the [MASK] sees [MASK] .", "", "[MASK] [MASK] [MASK]", "the cat"]
+TEXTS += ["a (b [MASK] [MASK] c [MASK] [MASK] [MASK])", TEXTS[0]]
 
 
 # --- a source that can be enumerated --------------------------------------------------------------

@@ -5,13 +5,11 @@ What the pages say is frozen.
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bert_jax import cli
-from bert_jax.errors import ConfigError
+from bert_jax import cli, errors
 from bert_jax.reporting import comparison, run_record
 from tests.pages import BEST, a_run, keep_steps, read_page
 
@@ -73,7 +71,7 @@ def make_other_words(folder: Path) -> list[Path]:
     return [a, write_scores(folder / "b.json", 2.0, words=90, unknown=9)]
 
 
-COMPARED: dict[str, Callable[[Path], list[Path]]] = {
+COMPARED = {
     "differing": make_differing,
     "all_states": make_all_states,
     "evaluated": make_evaluated,
@@ -113,5 +111,5 @@ def test_find_best_needs_a_direction_and_a_difference():
 
 def test_suite_of_a_model_is_given_once(tmp_path):
     files = [write_scores(tmp_path / "a" / f"evaluation{n}.json", 1.0) for n in ("", "_b")]
-    with pytest.raises(ConfigError, match=r"cross_rate of .* is there twice"):
+    with pytest.raises(errors.ConfigError, match=r"cross_rate of .* is there twice"):
         comparison.read_scores(files)

@@ -2,9 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -42,7 +40,7 @@ def fine_tune(folder: Path) -> Path:
     return write_run(folder, recorded, [row])
 
 
-RUNS: dict[str, Callable[[Path], Path]] = {"pretrained": pretrain, "fine_tuned": fine_tune}
+RUNS = {"pretrained": pretrain, "fine_tuned": fine_tune}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -65,7 +63,7 @@ HASTY = {"steps": 1_000, "checkpoints": LOSS | {"patience": 1}}
 PATIENT = {"steps": 1_000, "checkpoints": LOSS | {"patience": 2}}
 FALLING = {"rate": 0.3, "phases": [[1.0, 0.15, "linear"]], "unit": "pmi"}
 TWO_VIEWS = {"rate": 0.15, "prediction_rate": 0.3}
-STATES: dict[str, tuple[dict[str, Any], list[tuple[int, float | None]]]] = {
+STATES = {
     # name -> arguments of `a_run`, and the steps that are kept
     "finished": ({}, []),
     "ended early": (HASTY, []),

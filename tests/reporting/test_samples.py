@@ -31,6 +31,7 @@ CLASSES = [["no", "no", 6], ["no", "yes", 2], ["yes", "no", 1], ["yes", "yes", 3
 MANY = [[f"c{i}", f"c{i}", 1] for i in range(21)] + [["c1", "c2", 7], ["c3", "c4", 9]]
 TAGS = [["O", "O", 9], ["B-PER", "", 1]]
 TAGGED = {"words": [["Ada", "B-PER", "O"], ["met", "O", "O"]], "wrong": 1}
+ENTITIES = [["LOC", 0, 0, 1], ["PER", 1, 2, 2]]
 SPANS = [["an answer", "exact", 4], ["an answer", "no answer", 1], ["no answer", "no answer", 2]]
 WRONG = {"text": "who?", "pair": "Ada did.", "truth": "Ada", "predicted": "", "probability": 0.5}
 RUNS = {  # name -> samples, labels of the task, and the step that is served
@@ -39,11 +40,7 @@ RUNS = {  # name -> samples, labels of the task, and the step that is served
     "answered": (ANSWERED, [], 1),
     "classes": ([judge("classify", CLASSES)], ["yes", "no", "never"], 1),
     "many_classes": ([judge("classify", MANY)], [], 1),
-    "tags": (
-        [judge("tag", TAGS, TAGGED, entities=[["LOC", 0, 0, 1], ["PER", 1, 2, 2]])],
-        ["B-PER", "O"],
-        1,
-    ),
+    "tags": ([judge("tag", TAGS, TAGGED, entities=ENTITIES)], ["B-PER", "O"], 1),
     "spans": ([judge("span", SPANS, WRONG)], [], 1),
 }
 

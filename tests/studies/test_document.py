@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ ALIKE = {name: SIZES["2 x 64"] | {"optim.b2": b2} for name, b2 in (("a", 0.98), 
 SPLITS = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
 CROSSED = (axis("masking.rate", (0.15, 0.4)), axis("masking.replace", SPLITS.values(), SPLITS))
 BY_SPLIT = (Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),)
-STUDIES: dict[str, tuple[Study, Callable[[Cell], str]]] = {
+STUDIES = {
     "holes": (masking_rate(rates=(0.05, 0.15, 0.4, 0.8)), leave_holes),
     "crossed": (masking_rate(seeds=(0, 1), axes=CROSSED, comparisons=BY_SPLIT), leave_one),
     "schedules": (masking_rate(axes=(RATES,), seeds=(0,), comparisons=()), finish),

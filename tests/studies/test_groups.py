@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
-from bert_jax.studies import progress
+from bert_jax.studies import folder, progress
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import WIDEST, find_groups, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import tiny
@@ -71,7 +70,7 @@ def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, parallel, ra
 
 def test_cells_of_several_processes_leave_their_group(tmp_path, monkeypatch):
     """A study begun with one process a group goes on with several processes a cell."""
-    place = StudyFolder(tmp_path)
+    place = folder.StudyFolder(tmp_path)
     cells = [at(0.15), at(0.2), at(0.3)]
     place.write_group("g", [one.id for one in cells], 20)
     (group,) = find_groups(place, cells[1:], "auto", 1)

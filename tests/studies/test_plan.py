@@ -41,6 +41,7 @@ SUITES = {
 FALLING = {"masking.rate": 0.4, "masking.phases": ((1.0, 0.2, "linear"),)}
 RATES = "optim.learning_rate=2e-5,5e-5"
 PHASES = '((0.5,0.3,"step"),(1.0,0.15,"linear")), ()'
+SPLITS = "config.masking.replace=(0.8,0.1,0.1),(1,0,0)"
 CAUSAL = {"pairs": "none", "model__causal": "true", "checkpoints__best": ""}
 CAUSAL |= {"objectives__mlm__weight": "none", "objectives__causal_lm__weight": "1"}
 STUDIES = {
@@ -62,9 +63,7 @@ STUDIES = {
     "rates are cut by slots": make_study(axes=(axis("masking.rate", (0.05, 0.1, 0.15, 0.4, 0.6)),)),
     "pmap trains alone": make_study(base=make_base(parallel__step="pmap")),
     "processes train alone": make_study(base=make_base(parallel__distributed=True)),
-    "a value in brackets holds commas": vary(
-        "masking.rate=0.15,0.3", "config.masking.replace=(0.8,0.1,0.1),(1,0,0)", steps="2000"
-    ),
+    "a value in brackets holds commas": vary("masking.rate=0.15,0.3", SPLITS, steps="2000"),
     "phases are swept": vary(f"masking.phases={PHASES}"),
     "a causal model is swept": vary(RATES, config="pretrain.py:base", **CAUSAL),
 }

@@ -147,8 +147,7 @@ def test_edited_finetuning_begins_anew(study, tmp_path):
 # --- failures -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(24)
-@pytest.mark.fault(23)
+@pytest.mark.fault(23, 24)
 @pytest.mark.parametrize("end", ["done", "diverged"])
 def test_cells_that_fail_together_are_tried_alone(study, tmp_path, end):
     """The order is: all cells, then each that has no end; the next worker tries each at once."""

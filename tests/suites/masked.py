@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import engines
+from bert_jax.data import engines, windows
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from tests import tiny
-from tests.reference import log_softmax
+from tests import reference, tiny
 
 LETTERS = (*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
 PIECES = (*LETTERS, "the", "cat", "cats", "sees", "see", ".")
@@ -57,8 +55,8 @@ def read_logits(
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
     """The log-probability of each token, a copy made by hand for each."""
     special, rows, places = run.tokenizer.special, [], []
-    spans = cut_windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
-    for at, window in enumerate(choose_windows(spans, len(ids)).tolist()):
+    spans = windows.cut_windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
+    for at, window in enumerate(windows.choose_windows(spans, len(ids)).tolist()):
         start, end = spans[window].tolist()
         row = [special.cls, *ids[start:end], special.sep]
         place = after = at - start + 1
@@ -71,4 +69,4 @@ def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -
         places.append(place)
     padding = [[special.cls, special.sep]] * (32 - len(rows))  # so that one shape is compiled
     logits = read_logits(run, rows + padding, LONGEST)[np.arange(len(ids)), places]
-    return log_softmax(logits)[np.arange(len(ids)), ids].tolist()
+    return reference.log_softmax(logits)[np.arange(len(ids)), ids].tolist()

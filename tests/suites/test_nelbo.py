@@ -48,10 +48,9 @@ def test_nelbo_is_the_mean_over_all_masks(models, tmp_path, monkeypatch):
         return found["nats_per_token"] * found["tokens"]
 
     monkeypatch.setattr(token_scores.TokenScorer, "score_masked", look_up)
-    for bounds in (
-        [bound(seed, "") for seed in range(100)],
-        [bound(0, str(number)) for number in range(100)],
-    ):
+    over_seeds = [bound(seed, "") for seed in range(100)]
+    over_texts = [bound(0, str(number)) for number in range(100)]
+    for bounds in (over_seeds, over_texts):
         error = np.std(bounds, ddof=1) / len(bounds) ** 0.5
         assert abs(np.mean(bounds) - sum(weighted)) < 3 * error
 

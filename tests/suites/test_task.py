@@ -9,10 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import suites
-from bert_jax.api import Model, score
+from bert_jax import api, errors, suites
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import labelled
 from tests.net import inputs, rows
@@ -41,14 +39,14 @@ def read_rows(root: Path, split: str) -> list[tuple[str, int]]:
         return [(text, int(label)) for text, label in [*csv.reader(file, delimiter="\t")][1:]]
 
 
-def with_head(run: runs.TrainedModel, head: dict[str, np.ndarray]) -> runs.TrainedModel:
-    changed = {**run.params["classify"], "logits": head}
+def with_head(run: runs.TrainedModel, **parts: dict[str, np.ndarray]) -> runs.TrainedModel:
+    changed = run.params["classify"] | parts
     return dataclasses.replace(run, params={**run.params, "classify": changed})
 
 
 def predict_shares(run: runs.TrainedModel, root: Path, split: str) -> np.ndarray:
     """The probability of the second class [N], as `predict` has it."""
-    found = Model(run).classify([text for text, _ in read_rows(root, split)])
+    found = api.Model(run).classify([text for text, _ in read_rows(root, split)])
     return np.array([[*one["probabilities"].values()][1] for one in found])
 
 
@@ -63,7 +61,8 @@ def trained(root) -> runs.TrainedModel:
     shares = predict_shares(run, root, "train")
     head = jax.tree.map(np.asarray, run.params["classify"]["logits"])
     middle = np.median(np.log(shares / (1 - shares)))
-    return with_head(run, head | {"bias": head["bias"] + np.array([middle, 0], np.float32)})
+    logits = head | {"bias": head["bias"] + np.array([middle, 0], np.float32)}
+    return with_head(run, logits=logits)
 
 
 def test_task_scores_all_splits_or_one(root, trained):
@@ -83,8 +82,7 @@ def with_transform(run: runs.TrainedModel) -> runs.TrainedModel:
     width = run.config.model.hidden
     norm = {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
     dense = {"kernel": np.eye(width, dtype=np.float32), "bias": norm["bias"]}
-    head = {**run.params["classify"], "dense": dense, "norm": norm}
-    return dataclasses.replace(run, params={**run.params, "classify": head})
+    return with_head(run, dense=dense, norm=norm)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +98,11 @@ def test_task_order_of_classes_changes_no_score(root, trained, names, change):
     trained = change(trained) if change else trained
     head = trained.params["classify"]["logits"]
     often = head | {"bias": head["bias"] + np.array([0, 0.05], np.float32)}
-    expected = ask(with_head(trained, often), "sst2", split="train", changes=F1)
+    expected = ask(with_head(trained, logits=often), "sst2", split="train", changes=F1)
     assert expected["f1"] != pytest.approx(expected["accuracy"])  # F1 differs by the class
     turned = {k: v[..., ::-1] for k, v in often.items()} if names[1] == "negative" else often
     named = {"classify": knobs.Objective(1.0, names)}
-    run = with_head(trained, turned).replace_sections(objectives=named)
+    run = with_head(trained, logits=turned).replace_sections(objectives=named)
     options = {"split": "train", "source": f"files:{root}", "changes": F1}
     assert ask(run, "sst2", **options) == pytest.approx(expected)
 
@@ -129,7 +127,7 @@ def test_glue_submits_only_the_task_of_the_run(root, trained, tmp_path):
     assert ask(run, "glue", **asked) == {"sst2": {"test/examples": 16}}
     assert [file.name for file in (tmp_path / "sent").iterdir()] == ["SST-2.tsv"]
     nameless = run.replace_sections(task=dataclasses.replace(run.config.task, name=""))
-    with pytest.raises(ConfigError, match="names no task of GLUE"):
+    with pytest.raises(errors.ConfigError, match="names no task of GLUE"):
         ask(nameless, "glue", **asked)
 
 
@@ -140,7 +138,7 @@ def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path, caps
     lines = ["index\tprediction", *(f"{number}\t{int(label)}" for number, label in enumerate(said))]
     path = tmp_path / "glue" / "SST-2.tsv"
     assert path.read_text().splitlines() == lines
-    with pytest.raises(ConfigError, match="cannot write"):  # before it misses the data
+    with pytest.raises(errors.ConfigError, match="cannot write"):  # before it misses the data
         ask(trained, "sst2", source="files:nowhere", submission=str(path))
 
 
@@ -152,4 +150,4 @@ def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path):
     task = dataclasses.replace(trained.config.task, source="")
     config = dataclasses.replace(trained.config, task=task)
     asked = {"config": config, "source": f"files:{file}"}
-    assert score(Model(trained), "task", **asked)["examples"] == 16
+    assert api.score(api.Model(trained), "task", **asked)["examples"] == 16

@@ -15,7 +15,6 @@ from bert_jax.api import Model
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.views import embeddings, tables, vectors
-from tests import tiny
 from tests.views.making import FIVE, make_page, make_points, read_data, run_inspect
 
 
@@ -121,7 +120,7 @@ def test_tables_are_those_of_the_model(golden):
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
 def test_positions_that_are_not_learned_are_named(golden, position):
-    model = tiny.replace(golden.config.model, position=position, first_position=2)
+    model = dataclasses.replace(golden.config.model, position=position, first_position=2)
     _, text = tables.draw_positions(golden.replace_sections(model=model))
     assert ("24 of 24 rows" in text) == (position == "sinusoidal")
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
