@@ -15,7 +15,7 @@ from bert_jax.data.engines import SPECIALS, build_byte_level, build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import initial, runs
-from bert_jax.objectives import diffusion
+from bert_jax.objectives import diffusion, network
 from bert_jax.system import trees
 from tests import tiny
 from tests.families import EXPRESSED
@@ -33,9 +33,11 @@ def run(monkeypatch) -> runs.TrainedModel:
 
 
 def start(config: knobs.Config, tokenizer: Tokenizer) -> tuple[Any, Any]:
-    """Return fresh parameters, and those that a run starts with."""
+    """Return fresh parameters, for which nothing is compiled, and those that a run starts with."""
     config = dataclasses.replace(config, init_from="run")
-    fresh = jax.tree.map(jnp.asarray, tiny.init(config, seed=1, vocab=tokenizer.size))
+    shapes = jax.eval_shape(lambda: network.init_params(config, tokenizer.size, np.uint32(0)))
+    random = np.random.default_rng(1)
+    fresh = jax.tree.map(lambda p: jnp.asarray(random.normal(size=p.shape), p.dtype), shapes)
     return fresh, initial.start_from(config, fresh, tiny.draw_from(fresh), tokenizer)
 
 

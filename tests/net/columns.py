@@ -15,10 +15,11 @@ def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", mark_slow(ROWS, quick))
 
 
-def choose(request: pytest.FixtureRequest, fixture: str) -> list[str]:
-    """Return the rows of this file's tests of this session that use a fixture."""
+def choose(request: pytest.FixtureRequest, used: str) -> list[str]:
+    """Return the rows of this file's tests of this session that use a fixture, or of one test."""
     own = [item for item in request.session.items if item.path == request.path]
-    return sorted({i.callspec.params["name"] for i in own if fixture in i.fixturenames})
+    chosen = [item for item in own if used in (item.originalname, *item.fixturenames)]
+    return sorted({item.callspec.params["name"] for item in chosen})
 
 
 def differences(name: str, found: Numbers) -> list[str]:

@@ -50,10 +50,10 @@ def ended(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str],
     commands = {("trained", n): command(n, f"runs/{n}") for n in dict.fromkeys(names)}
     saving = {
         row: command(f"{spell(row)}:checkpoints.every=4", f"killed/{row}")
-        for row in choose(request, "resumed")
+        for row in choose(request, test_row_killed_in_a_save_resumes_its_bits.__name__)
     }
     commands |= {("resumed", row): words for row, words in saving.items()}
-    for row in choose(request, "exchanged"):
+    for row in choose(request, test_row_is_exported_whole_or_refused.__name__):
         commands |= list_exchange(row)
     environment = make_environment(folder, devices=2)
     results = run_commands(folder, [*commands.values()], environment, kill=[*saving.values()])
@@ -73,15 +73,11 @@ def test_row_is_the_same_on_two_devices(on_two_devices, name, layout):
     assert differences(name, on_two_devices[f"{name}:{layout}"].read_numbers()) == []
 
 
-@pytest.fixture(scope="module")
-def resumed(ended: dict[tuple[str, str], Result]) -> dict[str, Result]:
-    return {row: result for (column, row), result in ended.items() if column == "resumed"}
-
-
 @rows((*FEW,))
-def test_row_killed_in_a_save_resumes_its_bits(on_two_devices, resumed, folder, name):
-    assert resumed[name].code == 0, resumed[name].stderr
-    assert re.search(f"resuming killed/{name} at step [48]\n", resumed[name].stderr)
+def test_row_killed_in_a_save_resumes_its_bits(on_two_devices, ended, folder, name):
+    resumed = ended["resumed", name]
+    assert resumed.code == 0, resumed.stderr
+    assert re.search(f"resuming killed/{name} at step [48]\n", resumed.stderr)
     killed, whole = folder / "killed" / name, on_two_devices[spell(name)].workdir
     assert outcomes.by_step(killed) == outcomes.by_step(whole)
     last = max(outcomes.by_step(whole))
@@ -112,18 +108,10 @@ def list_exchange(name: str) -> dict[tuple[str, str], list[str]]:
     return {(column, name): words for column, words in zip(EXCHANGE, commands, strict=True)}
 
 
-@pytest.fixture(scope="module")
-def exchanged(
-    on_two_devices: dict[str, Trained], ended: dict[tuple[str, str], Result]
-) -> dict[str, dict[str, Result]]:
-    names = {name for column, name in ended if column in EXCHANGE}
-    return {name: {column: ended[column, name] for column in EXCHANGE} for name in names}
-
-
 @rows((*FEW,))
-def test_row_is_exported_whole_or_refused(on_two_devices, exchanged, name):
+def test_row_is_exported_whole_or_refused(on_two_devices, ended, name):
     """The import, evaluated on the row's data, has the numbers of the step that was exported."""
-    results = exchanged[name]
+    results = {column: ended[column, name] for column in EXCHANGE}
     refused = golden.read("refused_exports").get(name, {})
     for column, (code, words) in refused.items():
         result = results[column]
