@@ -19,14 +19,11 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
 
 
-def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Split:
-    """Documents as lists of sentence lengths. Token t of the shard has the id FIRST + t (modulo a
-    vocabulary).
-    """
+def make_split(documents: Sequence[Sequence[int]]) -> Split:
+    """Documents as lists of sentence lengths. Token t has the id FIRST + t."""
     lengths = [length for document in documents for length in document]
-    ids = np.arange(sum(lengths))
     return Split(
-        tokens=(FIRST + (ids if vocab is None else ids * 7919 % (vocab - FIRST))).astype(np.uint32),
+        tokens=np.arange(FIRST, FIRST + sum(lengths), dtype=np.uint32),
         sentence_ends=np.cumsum(lengths).astype(np.uint32),
         document_ends=np.cumsum([len(document) for document in documents]).astype(np.uint32),
     )
@@ -51,27 +48,14 @@ def list_documents(split: Split) -> list[list[list[int]]]:
     return [sentences[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def joined(parts: Sequence[Split]) -> Split:
-    """Documents of several parts, one part after the other."""
-    found = Split(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    for part in parts:
-        found = Split(
-            np.concatenate([found.tokens, part.tokens]),
-            np.concatenate([found.sentence_ends, part.sentence_ends + len(found.tokens)]),
-            np.concatenate([found.document_ends, part.document_ends + len(found.sentence_ends)]),
-        )
-    return found
-
-
-def prepared(folder: Path, shards: Sequence[Split], **splits: Sequence[Split]) -> Prepared:
+def prepared(folder: Path, train: Split, validation: Split | None = None) -> Prepared:
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a
     word.
     """
-    size = FIRST + max(len(s.tokens) for s in shards)
+    size = FIRST + len(train.tokens)
     continuation = np.arange(size) % 3 == 1
     continuation[:FIRST] = False
-    parts = {"train": shards, "validation": (), **splits}
-    found = {name: joined(of) for name, of in parts.items()}
+    found = {"train": train, "validation": validation or make_split([])}
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
     return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
 
@@ -81,16 +65,12 @@ def config(**overrides: Any) -> knobs.Config:
     return set_and_resolve(configs.default(), {"optim__warmup_steps": 0, **overrides})
 
 
-def shards(count: int = 3, documents: int = 12) -> list[Split]:
-    """A small corpus in several shards."""
-    return [shard(random_documents(documents, seed)) for seed in range(count)]
-
-
 def source(
     folder: Path, seed: int | None = None, split: str = "train", **overrides: Any
 ) -> TextStream:
     """The batches of a small corpus."""
-    made = prepared(folder, shards(), validation=shards(2, 5))
+    train, validation = (make_split(random_documents(count, 0)) for count in (36, 10))
+    made = prepared(folder, train, validation)
     return TextStream(
         made, split, config(**{"batch_size": 8, "sequence_length": 32} | overrides), seed
     )

@@ -50,29 +50,27 @@ class Text:
         return len(self.continues)
 
 
-def text_of(structure: Sequence[Split], continues: np.ndarray) -> Text:
-    """The same sentences and documents, with ids that tell tokens apart; `continues` is by place,
-    [T].
+def text_of(documents: Sequence[Sequence[int]], continues: np.ndarray) -> Text:
+    """Documents as lists of sentence lengths, with ids that tell tokens apart; `continues` is by
+    place, [T].
     """
-    split = corpora.joined(structure)
-    lengths = np.diff(split.sentence_ends.astype(int), prepend=0)
-    sentences = np.diff(split.document_ends.astype(int), prepend=0)
-    tokens = np.arange(len(split.tokens), dtype=np.uint32) + FIRST
-    begins = np.isin(np.arange(len(tokens) + 1), [*(np.cumsum(lengths) - lengths), len(tokens)])
-    document = np.repeat(np.repeat(np.arange(len(sentences)), sentences), lengths)
+    split = corpora.make_split(documents)
+    lengths = np.concatenate(documents)
+    ends = np.cumsum(lengths)
+    begins = np.isin(np.arange(ends[-1] + 1), [*(ends - lengths), ends[-1]])
+    sentences = [len(document) for document in documents]
+    document = np.repeat(np.repeat(np.arange(len(documents)), sentences), lengths)
     ids = np.concatenate([np.zeros(FIRST, bool), continues & ~begins[:-1]])
-    return Text(dataclasses.replace(split, tokens=tokens), begins, document, ids)
+    return Text(split, begins, document, ids)
 
 
 def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> Text:
     """Geometric numbers of sentences and tokens, in two parts; two tokens of five go on with a
     word.
     """
-    structure = [
-        corpora.shard(corpora.random_documents(documents // 2, seed + i, sentences, tokens))
-        for i in (0, 1)
-    ]
-    going = np.random.default_rng(seed).random(sum(len(s.tokens) for s in structure)) < 0.4
+    structure = corpora.random_documents(documents // 2, seed, sentences, tokens)
+    structure += corpora.random_documents(documents // 2, seed + 1, sentences, tokens)
+    going = np.random.default_rng(seed).random(sum(map(sum, structure))) < 0.4
     return text_of(structure, going)
 
 
@@ -169,7 +167,7 @@ def ours(folder: Path, text: Text, case: Case) -> "Finished":
         "masking__dupe_factor": case.passes if case.static else 0,
     }
     config = corpora.config(**settings)
-    prepared = corpora.prepared(folder, [text.split])
+    prepared = corpora.prepared(folder, text.split)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = pipeline.TextStream(
         dataclasses.replace(prepared, tokenizer=tokenizer), "train", config

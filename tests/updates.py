@@ -57,9 +57,6 @@ def advance(
     return history, state
 
 
-def make_batches(config: knobs.Config, count: int = 2, **settings: Any) -> list[Batch]:
-    """Make batches of a config's shape."""
-    return [
-        tiny.batch(config.batch_size, config.sequence_length, seed, **settings)
-        for seed in range(count)
-    ]
+def make_batch(config: knobs.Config, **settings: Any) -> Batch:
+    """Make a batch of a config's shape."""
+    return tiny.batch(config.batch_size, config.sequence_length, **settings)

@@ -55,13 +55,13 @@ def pack_parquet(column: pyarrow.Array | list[str]) -> bytes:
     return file.getvalue()
 
 
-def configure(folder: Path, vocab_size: int = 150, vocabulary: str = "", **options) -> knobs.Config:
+def configure(folder: Path, vocabulary: str = "", **options) -> knobs.Config:
     """A config that prepares folder/in in folder/cache, by one worker."""
     usual = {"source": "files", "path": str(folder / "in"), "cache": str(folder / "cache")}
     usual |= {"sentences": "lines", "workers": 1, "validation_fraction": 0.1}
     return knobs.Config(
         corpus=knobs.Corpus(**(usual | options)),
-        tokenizer=knobs.Tokenizer(path=vocabulary, vocab_size=vocab_size),
+        tokenizer=knobs.Tokenizer(path=vocabulary, vocab_size=150),
     )
 
 

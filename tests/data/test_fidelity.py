@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 
 from bert_jax.data import prepare
-from bert_jax.data.corpus import Split
 from tests import corpora, examples, texts
 from tests.examples import Case, Measured, Text, made_up, measure, ours, text_of, theirs, verdict
 from tests.tools import planting
@@ -119,8 +118,8 @@ def test_one_document_makes_no_false_label(tmp_path: Path) -> None:
     """Where the original finds no other document, it takes B from the same one and calls it random.
     Ours does not.
     """
-    shard = corpora.shard([corpora.random_documents(1, 0, 60, 7)[0]])
-    text = text_of([shard], np.zeros(len(shard.tokens), bool))
+    documents = corpora.random_documents(1, 0, 60, 7)
+    text = text_of(documents, np.zeros(sum(documents[0]), bool))
     case = Case(lambda: text, 32, passes=20)
     rule = "random B from A's document"
     assert measure(theirs(text, case), text, case)[1][rule] > 50
@@ -142,17 +141,11 @@ def real_text(shared: Path, folder: Path) -> Text:
             tokenizer__path=shared / "vocab" / "bert_base_uncased_vocab.txt",
         )
         prepared = prepare.prepare_corpus(config, lambda _: None)
-        shard = prepared.splits["train"]
-        sentences = int(shard.document_ends[documents - 1])
-        tokens = int(shard.sentence_ends[sentences - 1])
-        structure.append(
-            Split(
-                shard.tokens[:tokens],
-                shard.sentence_ends[:sentences],
-                shard.document_ends[:documents],
-            )
-        )
-        continues.append(prepared.tokenizer.continuation[shard.tokens[:tokens]])
+        found = prepared.splits["train"]
+        ends = found.sentence_ends[: found.document_ends[documents - 1]].astype(int)
+        lengths = np.split(np.diff(ends, prepend=0), found.document_ends[: documents - 1])
+        structure += [document.tolist() for document in lengths]
+        continues.append(prepared.tokenizer.continuation[found.tokens[: ends[-1]]])
     return text_of(structure, np.concatenate(continues))
 
 

@@ -16,7 +16,7 @@ def test_plan_full_sentences_fill_their_rows(documents, length):
     document = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])  # of each token
     lengths = [n for document in documents for n in document]
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    found = pairs.plan_split(corpora.shard(documents), "none", knobs.Examples(), length, 3, 0)
+    found = pairs.plan_split(corpora.make_split(documents), "none", knobs.Examples(), length, 3, 0)
     assert (found["label"] == -1).all()
     room, at = length - 2, 0
     columns = ["a_start", "a_length", "document", "breaks"]

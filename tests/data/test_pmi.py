@@ -38,7 +38,7 @@ def make_corpus(folder: Path, seed: int) -> tuple[Prepared, list[Gram]]:
     pieces = [[piece for word in document for piece in word] for document in documents]
     ends = np.cumsum([len(part) for part in pieces])
     tokens = np.array([*itertools.chain(*pieces)], np.uint32)
-    prepared = corpora.prepared(folder, [Split(tokens, ends, np.arange(1, len(ends) + 1))])
+    prepared = corpora.prepared(folder, Split(tokens, ends, np.arange(1, len(ends) + 1)))
     prepared.tokenizer.continuation = np.isin(np.arange(20), (8, 9))
     return prepared, documents
 

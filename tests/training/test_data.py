@@ -95,21 +95,6 @@ def test_finetuning_ends_when_it_gets_no_better(folder, tmp_path, monkeypatch, c
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.fault(7)
-def test_fingerprint_follows_the_rows_of_a_task(folder, tmp_path):
-    """A resume compares it: test_resume.py."""
-    rows = (folder / "complaints.tsv").read_text().splitlines(keepends=True)
-    (tmp_path / "train.tsv").write_text("".join(rows[:33]))
-    (tmp_path / "dev.tsv").write_text("".join([rows[0], *rows[33:]]))
-    config = tasks.config("classify", f"files:{tmp_path}/{{split}}.tsv", folder)
-    found = {data.load_training_data(config).fingerprint}
-    for name in ("dev.tsv", "train.tsv"):
-        text = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(text.replace("loud", "quiet").replace("late", "early"))
-        found.add(data.load_training_data(config).fingerprint)
-    assert len(found) == 3
-
-
 def test_config_reads_no_parameters_of_its_model(trained, monkeypatch):
     """Several processes must not touch a device before they know of each other."""
     monkeypatch.setattr(runs, "open_run", None)

@@ -102,7 +102,7 @@ def test_update_has_no_more_work_than_before(name):
     """
     changes, operations_before, flops_before, *bytes_before = SIZES[name]
     config = tiny.config(**changes)
-    (batch,) = updates.make_batches(config, 1, examples=config.packing)
+    batch = updates.make_batch(config, examples=config.packing)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
     lowered = updates.build_program(config, devices=1).trace(shapes).lower()
     cost = lowered.cost_analysis()

@@ -12,7 +12,7 @@ from bert_jax.masking import rates
 from bert_jax.training.step import compute_inputs, draw_state, make_update
 from tests import texts, tiny
 from tests.net.config_rows import ABLATIONS
-from tests.updates import advance, build_program, make_batches
+from tests.updates import advance, build_program, make_batch
 
 
 def make_config(**changes: object) -> knobs.Config:
@@ -23,7 +23,7 @@ def make_config(**changes: object) -> knobs.Config:
 def test_update_of_no_targets_has_loss_0(empty):
     """Never 0 / 0: every number is finite, and the update is not skipped."""
     config = make_config(pairs="none")
-    data = make_batches(config, 1)[0]
+    data = make_batch(config)
     data["unit_ids"][:] = -1
     if empty == "padding alone":
         for key in ("tokens", "type_ids", "positions", "segment_ids", "cls_positions"):
@@ -49,7 +49,7 @@ def test_losses_are_sums_over_counts():
 
 
 def test_weights_of_objectives_scale_their_losses():
-    data = make_batches(make_config(), 1)
+    data = [make_batch(make_config())]
     (base,), _ = advance(make_config(), data, devices=1)
     half = make_config(objectives__nsp__weight=0.5, objectives__mlm__weight=2)
     (found,), _ = advance(half, data, devices=1)
@@ -64,7 +64,7 @@ def test_weights_of_objectives_scale_their_losses():
 @pytest.mark.fault(6)
 def test_update_skips_and_counts_a_bad_gradient():
     config = make_config()
-    program, data = build_program(config, devices=1), make_batches(config, 1)[0]
+    program, data = build_program(config, devices=1), make_batch(config)
     state = program.start.draw_state(0)
     before = jax.device_get(state["params"])
     good = compute_inputs(config, 0)
@@ -79,7 +79,7 @@ def test_update_skips_and_counts_a_bad_gradient():
 
 
 def test_weight_decay_acts_as_it_says():
-    data = make_batches(make_config(), 1)
+    data = [make_batch(make_config())]
     fresh = build_program(make_config(), devices=1).start.draw_state(0)
     _, plain = advance(make_config(optim__weight_decay=0), data, devices=1)
     _, decayed = advance(make_config(optim__weight_decay=0.5), data, devices=1)
@@ -103,7 +103,7 @@ def test_masks_are_threefry_whatever_draws_dropout(prng, short):
 
 def test_dropout_differs_by_step_and_by_device():
     config = make_config(model__dropout=0.3, optim__learning_rate=0)
-    batch = make_batches(config, 1)[0]
+    batch = make_batch(config)
     (first, second), state = advance(config, [batch, batch], devices=1)
     assert first["mlm_loss"] != second["mlm_loss"]
     update = make_update(config, tiny.SPECIAL, tiny.VOCAB, axis="data")  # as pmap calls it
