@@ -1,7 +1,7 @@
-"""Freeze the numbers of the net again: python -m tests.net.make PART [ROW...].
+"""Freeze the numbers of the net again: python -m tests.net.make FILE [ROW...].
 
-PART is a frozen file. Rows that are not named keep their numbers. Batches hold no number that the
-compiler rounds: with JAX_DISABLE_MOST_OPTIMIZATIONS=true they are made faster.
+FILE is the name of a frozen file. Rows that are not named keep their numbers. Batches hold no
+number that the compiler rounds: with JAX_DISABLE_MOST_OPTIMIZATIONS=true they are made faster.
 """
 
 import contextlib
