@@ -33,8 +33,8 @@ def small(**options) -> Tokenizer:
     return Tokenizer(build_wordpiece(VOCAB, **options))
 
 
-def pieces(found: Tokenizer, text: str, escape: bool = True) -> list[str]:
-    return [found.vocab[i] for i in found.encode_batch([text], escape)[0]]
+def pieces(found: Tokenizer, text: str) -> list[str]:
+    return [found.vocab[i] for i in found.encode_batch([text])[0]]
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,10 @@ def read(base) -> int:
 def configure_words(base: Path, *words: int, **overrides: object) -> knobs.Config:
     """A config that trains on all documents, with checkpoints by words."""
     common = {"pairs": "none", "checkpoints__best": "", "corpus__deduplicate": False}
-    found = texts.configure(base, **common | {"batch_size": 4, "steps": 400} | overrides)
-    saves = dataclasses.replace(found.checkpoints, at_words=words)
+    common |= {"batch_size": 4, "steps": 400, "checkpoints__at_words": words}
+    found = texts.configure(base, **common | overrides)
     corpus = dataclasses.replace(found.corpus, validation_fraction=0.0)
-    return dataclasses.replace(found, checkpoints=saves, corpus=corpus, evals={})
+    return dataclasses.replace(found, corpus=corpus, evals={})
 
 
 KINDS = [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}, {"masking__dupe_factor": 2}]
