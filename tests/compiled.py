@@ -1,10 +1,10 @@
 """What tests compile, kept in .pytest_cache for the next session.
 
-jax finds a program by its text, its flags and the versions, so an old one is never taken for a
-changed one. `make clean` removes them.
+jax finds a program by its text, its flags, the processor and the versions, so an old one is never
+taken for a changed one. `make clean` removes them.
 """
 
-import os
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import zstandard
 
 KEPT = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
-MOST_BYTES = 2**30  # more is forgotten
+MOST_BYTES = 2**28  # of one kind; the oldest go first
 
 
 def open_folder(kind: str) -> tempfile.TemporaryDirectory:
@@ -23,25 +23,42 @@ def open_folder(kind: str) -> tempfile.TemporaryDirectory:
     folder = tempfile.TemporaryDirectory(prefix=f"bert_jax_{kind}")
     for program in (KEPT / kind).glob("*-cache"):
         copy = Path(folder.name, program.name)
-        shutil.copyfile(program, copy)
-        # jax wants this file of each program where it locks the folder.
-        copy.with_name(program.name.removesuffix("cache") + "atime").write_bytes(bytes(8))
+        with contextlib.suppress(FileNotFoundError):  # another session has removed it
+            shutil.copyfile(program, copy)
+            # jax wants this file of each program where it locks the folder.
+            copy.with_name(program.name.removesuffix("cache") + "atime").write_bytes(bytes(8))
     return folder
 
 
 def keep_programs(folder: Path, kind: str) -> None:
     """Adds the new programs of a session's folder to those that are kept, each whole or not."""
     kept = KEPT / kind
-    kept.mkdir(parents=True, exist_ok=True)
-    for program in folder.glob("*-cache"):
-        if (kept / program.name).exists():
-            continue
-        try:
-            zstandard.decompress(program.read_bytes())
-        except zstandard.ZstdError:  # a process was killed while it wrote this one
-            continue
-        part = kept / f"{program.name}.{os.getpid()}"
-        shutil.copyfile(program, part)
-        part.replace(kept / program.name)
-    if sum(program.stat().st_size for program in kept.iterdir()) > MOST_BYTES:
-        shutil.rmtree(kept)
+    # A checkout that cannot be written keeps nothing. Other sessions may remove a program, too.
+    with contextlib.suppress(OSError):
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=KEPT) as parts:
+            for program in folder.glob("*-cache"):
+                if not (kept / program.name).exists() and is_whole(program):
+                    part = shutil.copy(program, parts)
+                    Path(part).replace(kept / program.name)
+        remove_oldest(kept)
+
+
+def is_whole(program: Path) -> bool:
+    """Whether no kill has cut the file of a program, which jax packs."""
+    try:
+        zstandard.decompress(program.read_bytes())
+    except zstandard.ZstdError:
+        return False
+    return True
+
+
+def remove_oldest(kept: Path) -> None:
+    """Removes programs until the others are small enough together."""
+    programs = sorted(kept.iterdir(), key=lambda program: program.stat().st_mtime)
+    size = sum(program.stat().st_size for program in programs)
+    for program in programs:
+        if size <= MOST_BYTES:
+            break
+        size -= program.stat().st_size
+        program.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 """Every test runs on eight fake CPU devices, writes only below a temporary folder, and repeats
-exactly.
+exactly. A session keeps what it has compiled in .pytest_cache.
 """
 
 import functools

@@ -1,5 +1,6 @@
 """What tests have compiled is kept whole, or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,21 @@ def test_programs_are_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert Path(name, "jit_whole-cache").read_bytes() == program
     with compiled.open_folder("processes") as name:
         assert not list(Path(name).iterdir())
-    monkeypatch.setattr(compiled, "MOST_BYTES", len(program) - 1)
-    compiled.keep_programs(tmp_path, "tests")
-    assert not list((tmp_path / "kept").rglob("*-cache"))
+
+
+def test_oldest_programs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the others fit; where nothing can be written, nothing is kept and nothing is said."""
+    monkeypatch.setattr(compiled, "KEPT", tmp_path / "kept")
+    folder = tmp_path / "session"
+    folder.mkdir()
+    program = zstandard.compress(bytes(range(256)))
+    monkeypatch.setattr(compiled, "MOST_BYTES", len(program))
+    for age, name in enumerate(("first", "second")):
+        (folder / f"jit_{name}-cache").write_bytes(program)
+        compiled.keep_programs(folder, "tests")
+        os.utime(next((tmp_path / "kept" / "tests").iterdir()), (age, age))
+    assert [file.name for file in (tmp_path / "kept" / "tests").iterdir()] == ["jit_second-cache"]
+    monkeypatch.setattr(compiled, "KEPT", folder / "jit_first-cache" / "kept")
+    compiled.keep_programs(folder, "tests")
+    with compiled.open_folder("tests") as name:
+        assert not list(Path(name).iterdir())
