@@ -60,8 +60,9 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
     kept = [(name, file) for name, file in found if _kind_of(file)]
     foreign = [file for _, file in found if _kind_of(file) is None]
     if not kept:
-        problem = f"holds no {', '.join(KINDS)}" if path.is_dir() or found else "does not exist"
-        near = suggest_path(path) if settings.path and not path.is_dir() else ""
+        is_there = path.is_dir() or bool(found)
+        problem = f"holds no {', '.join(KINDS)}" if is_there else "does not exist"
+        near = "" if is_there else suggest_path(path)
         raise DataError(f"{knob} {problem}", near or "give a file, a folder or a quoted glob")
     notes = [
         f"{len(foreign)} files of other kinds were skipped, such as {one}" for one in foreign[:1]
