@@ -50,6 +50,16 @@ def test_hash_examples_depends_on_content_only():
     assert hash_examples([moved], []) == digests[1]
 
 
+def test_load_keeps_the_numbers_of_rows_after_a_skip(tmp_path):
+    lines = [f"{n}\tWhy {n}?\tHow?\t{n % 2}" for n in range(200)]
+    lines[50] = "50\tWhy?"
+    lines[60] = "60\t\tHow?\t1"
+    path = write(tmp_path / "a.tsv", "\n".join(["idx\tquestion1\tquestion2\tlabel", *lines]))
+    task = {"text": "question1", "text_pair": "question2"}
+    found = load(path, "classify", ("0", "1"), name="qqp", **task)
+    assert [one.id for one in found] == [str(n) for n in range(200) if n not in (50, 60)]
+
+
 CONTEXT = "Æsop 😀 ate figs. Æsop slept."
 FIGS = {"text": "figs", "answer_start": CONTEXT.index("figs")}
 SPAN = {"id": "id", "text": "question", "text_pair": "context", "label": "answers"}
@@ -128,6 +138,14 @@ def test_load_span_searches_near_the_offset(tmp_path, text, start, found, at):
     (one,) = load(path, "span", **SPAN)
     assert one.label == (Answer(found, at),)
     assert CONTEXT[at : at + len(found)] == found
+
+
+def test_load_span_drops_or_keeps_misplaced_answers(tmp_path):
+    rows = ask(*[[FIGS]] * 9, [{"text": "figs", "answer_start": 0}])
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    assert [one.id for one in load(path, "span", **SPAN)] == [f"q{n}" for n in range(9)]
+    found = load(path, "span", split="validation", **SPAN)
+    assert (len(found), found[-1].label[0].text) == (10, "figs")
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

@@ -129,7 +129,7 @@ REFUSED += [(pack_parquet(TIMES), "rows 1 to 1: Nanosecond resolution")]
 @pytest.mark.fault(12)
 @pytest.mark.parametrize(("content", "message"), REFUSED)
 def test_read_rows_names_what_cannot_be_read(tmp_path, content, message):
-    """Other formats and all hints are in tests/net/transcripts/train_rows.txt."""
+    """Other formats, with their hints, are in tests/net/transcripts/train_rows.txt."""
     path = write(tmp_path / "a.parquet", content)
     with pytest.raises(DataError, match=f"^{path}, {message}") as caught:
         read(path)
