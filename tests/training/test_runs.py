@@ -26,8 +26,8 @@ from tests.texts import configure
 SMALL = {"steps": 8, "logging__every": 1, "checkpoints__every": 4, "evals__validation__every": 4}
 VARIED: tuple[dict[str, object], ...] = (
     {"masking__rate": 0.15, "seed": 3},
-    {"masking__rate": 0.3, "masking__replace": "(1,0,0)", "optim__learning_rate": 2e-3}
-    | {"masking__phases": "((1.0,0.1,'linear'),)", "objectives__nsp__weight": 0.2},
+    {"masking__rate": 0.3, "masking__replace": "(1,0,0)", "optim__learning_rate": 2e-3},
+    {"masking__phases": "((1.0,0.1,'linear'),)", "objectives__nsp__weight": 0.2},
 )
 
 
@@ -51,8 +51,8 @@ def fused(base, tmp_path_factory) -> Path:
         patch.setattr(program.Program, "__init__", note)
         train.train(make_jobs(base, folder))
     assert [one._update._cache_size() for one in made] == [1], "one program for all runs and steps"
-    one, other = (outcomes.logged(folder / name, "mlm_loss") for name in "01")
-    assert one[-1] != other[-1]
+    losses = [outcomes.logged(folder / name, "mlm_loss")[-1] for name in "012"]
+    assert len(set(losses)) == 3
     return folder
 
 
@@ -118,10 +118,11 @@ def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypa
         on_diverged=lambda workdir, error: told.append((workdir.name, str(error)[:24])),
     )
     assert told == [("0", "3 updates in a row had a")]
-    assert sorted(ended) == [False, True]
+    assert sorted(ended) == [False, True, True]
     assert outcomes.logged(tmp_path / "0", "skipped_in_row") == [0, 0, 1, 2]
     assert list_steps(tmp_path / "0" / "checkpoints") == [4]
-    assert outcomes.metrics(tmp_path / "1") == outcomes.metrics(fused / "1")
+    for name in "12":
+        assert outcomes.metrics(tmp_path / name) == outcomes.metrics(fused / name)
 
 
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
