@@ -16,7 +16,7 @@ def get_config():
     config = runpy.run_path("base.py")["get_config"]()
     config.tokenizer.update(path="", vocab_size=400)
     config.init_from = config.corpus.cache = ""
-    config.model.update(dropout=0.1, attention_dropout=0.1, init_stddev=0.02)
+    config.model.update(dropout=0.1, attention_dropout=0.1, init_stddev=0.08)
     config.objectives.nsp.weight = None
     config.steps = 24
     return config
