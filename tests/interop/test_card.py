@@ -28,9 +28,10 @@ def describe_run(folder: Path, changes: dict, lines: str = "", **settings: str) 
 
 
 def test_cards_say_what_is_frozen(tmp_path, monkeypatch, check_frozen):
-    """The first has only results of another step, and the second has text of the hub.
+    """The first has text of the hub, and only a result of another step.
 
-    The others name no folder of this machine, and NeoBERT is loaded by its own code.
+    The second has docstrings, and a null result before its own. The others name no folder of this
+    machine, and NeoBERT is loaded by its own code.
     """
     folder = tmp_path / "run"
     folder.mkdir()

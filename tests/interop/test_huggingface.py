@@ -135,6 +135,7 @@ def test_output_that_is_not_the_tied_table_is_refused(tmp_path):
     folder = variants.folder(tmp_path / "m", tensors=tensors | {output: tensors[TABLE] + 1})
     error = refused(4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}")
     assert f"{output} is not {TABLE}" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]  # no output
 
 
 ABSURD = [  # golden model, a line of config.json, what the error says
