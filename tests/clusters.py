@@ -111,7 +111,9 @@ class RayTaskError(RayError):
 class Ray:
     """As the module ray: a cluster of one node with 2 CPUs."""
 
-    exceptions = sys.modules[__name__]
+    exceptions = types.SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, TaskCancelledError=TaskCancelledError
+    )
 
     def is_initialized(self) -> bool:
         return False
@@ -145,7 +147,8 @@ def modules() -> dict[str, Any]:
     submitit: Any = types.ModuleType("submitit")
     submitit.AutoExecutor = AutoExecutor
     submitit.JobEnvironment = lambda: types.SimpleNamespace(global_rank=0, num_tasks=1)
-    submitit.core = types.SimpleNamespace(utils=sys.modules[__name__])
+    utils = types.SimpleNamespace(FailedJobError=FailedJobError)
+    submitit.core = types.SimpleNamespace(utils=utils)
     helpers: Any = types.ModuleType("submitit.helpers")
     helpers.DelayedSubmission = lambda function: function
     return {"submitit": submitit, "submitit.helpers": helpers, "ray": Ray()}

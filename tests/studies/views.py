@@ -57,10 +57,15 @@ def read_view(place: StudyFolder) -> View:
     return View(place, place.read_study(), results.read_results(place))
 
 
-def build_view(folder: Path, study: Any, *state: Callable[[Any], str], **options: Any) -> View:
+def build_view(
+    folder: Path,
+    study: Any,
+    state: Callable[[Any], str] = study_workdir.finish,
+    examples: int = 10,
+    name: str = "masking_rate",
+) -> View:
     """Build the workdir of a study, and read it."""
-    few = {"examples": 10, "lines": 8}
-    return read_view(study_workdir.build(folder, study, *state, **few | options))
+    return read_view(study_workdir.build(folder, study, state, name, examples, lines=8))
 
 
 def compose(view: View) -> list[blocks.Block]:

@@ -42,7 +42,7 @@ def check(changes: dict, *allowed: str, **prints: str) -> dict:
 
 
 @pytest.mark.fault(7)
-def test_resume_refuses_another_config_by_name():
+def test_resume_allows_what_is_free_or_named():
     """Knobs and hints are shown by tests/net/transcripts/train.txt, and train_changes.txt."""
     assert check({"masking__rate": 0.4}, "masking.rate")["ledger"] is None  # of other masks
     assert check({"logging__every": 3})["ledger"] == {"masked": 1}  # free to change
