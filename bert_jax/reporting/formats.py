@@ -31,10 +31,10 @@ def rounded(value: float, digits: int = 3) -> str:
 def exact(value: float, percent: bool = False) -> str:
     """Format a number with six digits; a whole or large number has all digits before the point."""
     if percent:
-        return f"{100 * value:.6g}{SPACE}%"
+        return f"{100 * value:,.6g}{SPACE}%"
     if (float(value).is_integer() or abs(value) >= 1e5) and abs(value) < 1e15:
         return f"{value:,.0f}"
-    return f"{value:.6g}"
+    return f"{value:,.6g}"
 
 
 def format_rate(masking: knobs.Masking) -> str:
