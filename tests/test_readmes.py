@@ -61,7 +61,7 @@ def list_commands(page: str) -> list[tuple[str, str]]:
             match = MARK.search(f"#{comment.removeprefix('#')}")
             mark = match[1] if match else ""
             if words.strip():
-                found.append((words.strip(), mark or marked))
+                found.append((words.strip(), marked if marked == "needs " else mark or marked))
             elif mark:
                 marked = mark
     return [(words, mark) for words, mark in found if "…" not in words]
