@@ -59,7 +59,11 @@ def stand_ins(monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, name, module)
 
 
-@pytest.fixture(params=["local", "slurm", "ray", "real slurm", "real ray"])
+# jax, which other tests have started, warns where ray makes its processes by a fork.
+REAL_RAY = pytest.param("real ray", marks=pytest.mark.filterwarnings("ignore:os.fork.. was called"))
+
+
+@pytest.fixture(params=["local", "slurm", "ray", "real slurm", REAL_RAY])
 def engine(request, place) -> Iterator[base.Engine]:
     """Make each engine, over stand-ins and over the packages that are installed."""
     real, _, name = request.param.rpartition(" ")
