@@ -68,7 +68,7 @@ def fetch_model(name: str) -> Path | None:
     )
     try:
         return Path(fetch())
-    except Exception as error:  # of whichever HTTP client this version of the library has
+    except Exception as error:  # versions of the library differ in HTTP client, and so in errors
         if disk.is_full(error):
             raise disk.make_full_error(huggingface_hub.constants.HF_HUB_CACHE) from error
         # After errors of some clients the library does not look into its cache.
