@@ -23,10 +23,6 @@ from tests import GARBAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_TESTS = ("JAX_", "XLA_", "BERT_JAX_", "PYTEST_")  # variables that change how programs compile
-CACHING = {  # rows that differ in numbers have one program, which is compiled once
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}
 DEVICES = "--xla_force_host_platform_device_count"
 HEAVY = ("jax", "flax", "optax", "orbax.checkpoint", "bert_jax.train")  # what commands import
 
@@ -40,16 +36,16 @@ class Result(NamedTuple):
 
 
 def make_environment(
-    folder: Path, users_flags: bool = False, devices: int = 1, **variables: str
+    users_flags: bool = False, devices: int = 1, **variables: str
 ) -> dict[str, str]:
-    """Return the variables of a process: compiler flags of the tests or of a user, devices."""
+    """Return the variables of a process: compiler flags of the tests or of a user, devices.
+
+    With either flags, programs are in the cache of the tests, if the process that asks has one.
+    """
     kept = dict(os.environ)
-    if users_flags:
-        tests = (name for name in os.environ if name.startswith(OF_TESTS) and "CACHE" not in name)
-        for name in tests:
+    for name in os.environ:
+        if users_flags and name.startswith(OF_TESTS) and "CACHE" not in name:
             del kept[name]
-        kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
-        kept |= CACHING
     flags = kept.get("XLA_FLAGS", "")
     if devices > 1:
         flags = f"{flags} {DEVICES}={devices}".strip()

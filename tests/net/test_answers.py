@@ -83,7 +83,7 @@ def test_answer_is_the_frozen_one(folder, name):
 def test_answers_are_frozen_with_the_flags_of_users(folder):
     """The other answers here are compiled with the flags of the tests."""
     commands = [answer_rows.make_command(name) for name in ASKED]
-    results = run_commands(folder, commands, make_environment(folder, users_flags=True))
+    results = run_commands(folder, commands, make_environment(users_flags=True))
     for name, words, result in zip(ASKED, commands, results, strict=True):
         assert result.code == 0, result.stderr
         answer = answer_rows.read_answer(words, result.stdout)

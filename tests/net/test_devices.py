@@ -55,7 +55,7 @@ def ended(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str],
     commands |= {("resumed", row): words for row, words in saving.items()}
     for row in choose(request, test_row_is_exported_whole_or_refused.__name__):
         commands |= list_exchange(row)
-    environment = make_environment(folder, devices=2)
+    environment = make_environment(devices=2)
     results = run_commands(folder, [*commands.values()], environment, kill=[*saving.values()])
     return dict(zip(commands, results, strict=True))
 

@@ -63,7 +63,7 @@ class Trained(NamedTuple):
 def train(folder: Path, names: list[str], users_flags: bool = False) -> dict[str, Trained]:
     """Train rows in one process below a folder of `write_folder`."""
     commands = [command(name, f"runs/{name}") for name in names]
-    results = run_commands(folder, commands, make_environment(folder, users_flags))
+    results = run_commands(folder, commands, make_environment(users_flags))
     return {
         name: Trained(result, folder / "runs" / name)
         for name, result in zip(names, results, strict=True)

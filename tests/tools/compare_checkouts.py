@@ -96,7 +96,7 @@ class Side:
         train = command(job.row, f"runs/{name}")
         commands = [train, *(words.split() for words in job.further)]
         own = {"PYTHONPATH": str(self.checkout), "BERT_JAX_DATA": str(self.folder / "data")}
-        environment = make_environment(self.folder, True, job.devices, **own)
+        environment = make_environment(True, job.devices, **own)
         try:
             results = run_commands(self.folder, commands, environment, [train] * job.kill)
         except (subprocess.SubprocessError, OSError) as error:
