@@ -60,8 +60,10 @@ def list_commands(page: str) -> list[tuple[str, str]]:
             words, _, comment = line.partition(" #") if not line.startswith("#") else ("", "", line)
             match = MARK.search(f"#{comment.removeprefix('#')}")
             mark = match[1] if match else ""
+            if marked == "needs ":  # what a block needs, a command with its own time needs too
+                mark = marked
             if words.strip():
-                found.append((words.strip(), marked if marked == "needs " else mark or marked))
+                found.append((words.strip(), mark or marked))
             elif mark:
                 marked = mark
     return [(words, mark) for words, mark in found if "…" not in words]
