@@ -68,14 +68,14 @@ def ends(processes: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
     return [process.returncode for process in processes], errors
 
 
-def two(command: list[str], faults: tuple[str, str] = ("", ""), code: int = 0) -> list[str]:
+def run_two(command: list[str], faults: tuple[str, str] = ("", ""), code: int = 0) -> list[str]:
     """Run two processes, both of which must end with a code; return their standard errors."""
     codes, errors = ends(start_two(command, faults))
     assert codes == [code, code], errors
     return errors
 
 
-def one(command: list[str], fault: str = "", code: int = 0) -> str:
+def run_one(command: list[str], fault: str = "", code: int = 0) -> str:
     """Run one process, which must end with a code; return its standard error."""
     ended, _, error = texts.run(*command, devices=4, fault=fault)
     assert ended == code, error
@@ -101,7 +101,7 @@ def assert_close(workdir: Path, reference: Path) -> None:
 @pytest.fixture(scope="module")
 def reference(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("reference")
-    one(words(base, workdir))
+    run_one(words(base, workdir))
     return workdir
 
 
@@ -110,8 +110,8 @@ def reference(base, tmp_path_factory) -> Path:
 def test_two_processes_are_one_run(name, base, tmp_path):
     """The layouts are those of the next test."""
     command, alone = (words(base, tmp_path / place, **RUNS[name]) for place in ("two", "one"))
-    one(alone)  # which prepares the text, so that the others say nothing of it
-    errors = two(command)
+    run_one(alone)  # which prepares the text, so that the others say nothing of it
+    errors = run_two(command)
     assert f"report: {tmp_path / 'two' / 'report.html'}" in errors[0]
     assert not errors[1], "process 0 alone speaks"
     assert_close(tmp_path / "two", tmp_path / "one")
@@ -126,19 +126,19 @@ def test_two_processes_are_one_run(name, base, tmp_path):
 def test_number_of_processes_may_change(name, base, tmp_path):
     """Two processes, then one, then two, each stopped once: no example is lost or repeated."""
     command = words(base, tmp_path / "run", steps=24, **LAYOUTS[name])
-    errors = two(command, ("", "step:5:term"), code=75)
+    errors = run_two(command, ("", "step:5:term"), code=75)
     stopped = list_steps(tmp_path / "run" / "checkpoints")[-1]
     assert 5 <= stopped <= 12
     assert all(f"stopped at step {stopped} of 24, saved" in err for err in errors), errors
 
     mesh = ["--config.parallel.fsdp=2"] if name == "fsdp" else []  # another one in between
-    error = one([*command, *mesh], f"step:{stopped + 4}:term", code=75)
+    error = run_one([*command, *mesh], f"step:{stopped + 4}:term", code=75)
     assert f"resuming {tmp_path / 'run'} at step {stopped}" in error
 
-    errors = two(command)
+    errors = run_two(command)
     assert f"resuming {tmp_path / 'run'} at step {stopped + 4}" in errors[0]
 
-    one(words(base, tmp_path / "reference", steps=24, **LAYOUTS[name]))
+    run_one(words(base, tmp_path / "reference", steps=24, **LAYOUTS[name]))
     assert_close(tmp_path / "run", tmp_path / "reference")
 
 
@@ -147,20 +147,20 @@ def test_number_of_processes_may_change(name, base, tmp_path):
 def test_signal_to_one_of_two_cuts_an_evaluation_off(base, reference, tmp_path):
     """Batches of a second each: both stop before the last one, and the next start evaluates."""
     command = words(base, tmp_path, evals__validation__batch_size=4)
-    errors = two(command, ("evaluation:*:sleep=1", "evaluation:1:term"), code=75)
+    errors = run_two(command, ("evaluation:*:sleep=1", "evaluation:1:term"), code=75)
     assert all("stopped at step 4 of 8, saved" in err for err in errors), errors
     assert not any("eval/validation/mlm_loss" in line for line in outcomes.metrics(tmp_path))
-    two(words(base, tmp_path))
+    run_two(words(base, tmp_path))
     assert_close(tmp_path, reference)
 
 
 @pytest.mark.slow
 def test_refusal_of_process_0_ends_both(base, reference):
     """A changed config is every process's error, a workdir in use is passed on: nobody waits."""
-    errors = two(words(base, reference, masking__rate=0.5), code=2)
+    errors = run_two(words(base, reference, masking__rate=0.5), code=2)
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
     with stop.hold_run_lock(reference):
-        errors = two(words(base, reference), code=2)
+        errors = run_two(words(base, reference), code=2)
     assert f"error: another run uses {reference}: host " in errors[0]
     assert f"error: process 0 may not use {reference}" in errors[1]
 
@@ -214,7 +214,7 @@ def test_lost_process_ends_its_peer_and_resumes(dead, fault, base, reference, tm
     assert ("RuntimeError: a fault of the tests" in error) == raised
     saved_steps = list_steps(tmp_path / "checkpoints")
     assert saved_steps == [4] or fault.startswith("step")  # which may cut off the save of step 4
-    errors = two(command)
+    errors = run_two(command)
     assert (f"resuming {tmp_path} at step 4" in errors[0]) == (saved_steps == [4])
     assert_close(tmp_path, reference)
 
@@ -278,7 +278,7 @@ def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
     assert len(stopped) == 2
     assert stopped[0] == stopped[1]
     assert f"resuming {workdir} at step {stopped[0]}" in written
-    one(words(base, tmp_path / "reference", steps=LONG))
+    run_one(words(base, tmp_path / "reference", steps=LONG))
     assert_close(workdir, tmp_path / "reference")
 
 
@@ -297,7 +297,7 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
         flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
         code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
     assert code == 0, err
-    one([*command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1"])
+    run_one([*command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1"])
     both, alone = (StudyFolder(tmp_path / name) for name in ("two", "one"))
     assert [cell.id for cell in both.read_cells()] == [cell.id for cell in alone.read_cells()]
     for cell in both.read_cells():
@@ -318,6 +318,6 @@ def test_finetuning_in_two_processes_is_that_of_one(tmp_path):
     flags |= {"model.dropout": 0, "model.attention_dropout": 0, "logging.trackers": ""}
     command = ["train", f"--config={ROOT}/configs/finetune.py:classify,init_from={start}"]
     command += [f"--config.{key}={value}" for key, value in flags.items()]
-    one([*command, f"--workdir={tmp_path / 'one'}"])
-    two([*command, f"--workdir={tmp_path / 'two'}"])
+    run_one([*command, f"--workdir={tmp_path / 'one'}"])
+    run_two([*command, f"--workdir={tmp_path / 'two'}"])
     assert_close(tmp_path / "two", tmp_path / "one")
